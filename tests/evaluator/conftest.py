@@ -13,6 +13,7 @@ import pytest
 from evaluator.engine import Engine, available_devices
 from evaluator.evaluation import Evaluation
 from evaluator.problems.problem import Problem
+from evaluator.stages.evaluation_stage import EvaluationStage
 from tests.corpus import known_problems
 from tests.redteam.grading import build_ahead
 
@@ -78,10 +79,10 @@ def chance() -> None:
 @pytest.fixture
 def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine that happens to an honest candidate now and then, and to the processes that a test counts."""
-    evaluate = Engine._evaluate
+    evaluate = EvaluationStage._evaluate
 
-    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, str] | None]:
+    def once(self: EvaluationStage, *arguments: Any) -> list[tuple[Evaluation, str] | None]:
         return [found and (found[0], "") for found in evaluate(self, *arguments)]
 
     if "chance" not in request.fixturenames:
-        monkeypatch.setattr(Engine, "_evaluate", once)
+        monkeypatch.setattr(EvaluationStage, "_evaluate", once)

@@ -39,6 +39,7 @@ from evaluator.processes.runner_handle import RunnerHandle
 from evaluator.processes.runner_pool import RunnerPool
 from evaluator.results.assemble import conclude_early
 from evaluator.stages import group_evaluation
+from evaluator.stages.evaluation_stage import EvaluationStage
 from tests.corpus import load_case
 from tests.processes import resident_bytes, wait_until
 from tests.settled import settled
@@ -671,14 +672,14 @@ def test_no_baseline_is_kept_after_a_candidate_that_may_have_disturbed_it(
 def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
     engine: Engine, problems: dict[str, Problem], kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, seen = Engine._evaluate_alone, []
+    evaluate, seen = EvaluationStage._evaluate_alone, []
 
-    def doubtful_at_first(self: Engine, *arguments: Any) -> tuple[Evaluation, str]:
+    def doubtful_at_first(self: EvaluationStage, *arguments: Any) -> tuple[Evaluation, str]:
         evaluation, _ = evaluate(self, *arguments)
-        seen.append((_kept(self), evaluation))
+        seen.append((_kept(engine), evaluation))
         return evaluation, "time was put back: inference" if len(seen) == 1 else ""
 
-    monkeypatch.setattr(Engine, "_evaluate_alone", doubtful_at_first)
+    monkeypatch.setattr(EvaluationStage, "_evaluate_alone", doubtful_at_first)
     evaluation = _evaluate_plain(engine, problems)
     (first_kept, _), (second_kept, second) = seen
     assert first_kept == kept != second_kept
@@ -698,9 +699,9 @@ def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
 def test_a_stranger_who_begins_on_the_device_costs_an_honest_candidate_no_verdict(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, times = Engine._evaluate, []
+    evaluate, times = EvaluationStage._evaluate, []
 
-    def busy_at_first(self: Engine, *arguments: Any) -> list[tuple[Evaluation, str] | None]:
+    def busy_at_first(self: EvaluationStage, *arguments: Any) -> list[tuple[Evaluation, str] | None]:
         times.append(1)
         (found,) = evaluate(self, *arguments)
         assert found is not None
@@ -721,7 +722,7 @@ def test_a_stranger_who_begins_on_the_device_costs_an_honest_candidate_no_verdic
         )
         return [(rejected, doubt)]
 
-    monkeypatch.setattr(Engine, "_evaluate", busy_at_first)
+    monkeypatch.setattr(EvaluationStage, "_evaluate", busy_at_first)
     evaluation = _evaluate_plain(engine, problems)
     assert evaluation.verdict is Verdict.PASSED
     assert evaluation.details["first_evaluation"]["verdict"] == "rejected"
@@ -731,15 +732,15 @@ def test_a_stranger_who_begins_on_the_device_costs_an_honest_candidate_no_verdic
 def test_what_cannot_be_evaluated_again_keeps_the_figures_that_it_has(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, seen = Engine._evaluate_alone, []
+    evaluate, seen = EvaluationStage._evaluate_alone, []
 
-    def once(self: Engine, *arguments: Any) -> tuple[Evaluation, str]:
+    def once(self: EvaluationStage, *arguments: Any) -> tuple[Evaluation, str]:
         if seen:
             raise InfrastructureFault("the machine has gone")
         seen.append(evaluate(self, *arguments)[0])
         return seen[0], "time was put back: training"
 
-    monkeypatch.setattr(Engine, "_evaluate_alone", once)
+    monkeypatch.setattr(EvaluationStage, "_evaluate_alone", once)
     evaluation = _evaluate_plain(engine, problems)
     assert evaluation.speedup == seen[0].speedup
     assert "could not be made: the machine has gone" in evaluation.notes[-1]
@@ -792,16 +793,16 @@ def test_whose_clock_disagrees_with_ours_is_evaluated_twice_and_rejected(
 def test_who_is_honest_is_not_rejected_for_what_a_machine_did_once(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, sources = Engine._evaluate, [_FORGES_ITS_CLOCK]
+    evaluate, sources = EvaluationStage._evaluate, [_FORGES_ITS_CLOCK]
 
     def disturbed_at_first(
-        self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+        self: EvaluationStage, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
     ) -> list[tuple[Evaluation, str] | None]:
         if sources:
             candidates = [_candidate(sources.pop())]
         return evaluate(self, problem, candidates, *arguments)
 
-    monkeypatch.setattr(Engine, "_evaluate", disturbed_at_first)
+    monkeypatch.setattr(EvaluationStage, "_evaluate", disturbed_at_first)
     evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG)
     assert not sources
     assert evaluation.verdict is Verdict.PASSED, evaluation.message

@@ -27,6 +27,7 @@ from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.processes import runner_pool
 from evaluator.sandbox.client import ForkServer, RunnerProcess
+from evaluator.stages.evaluation_stage import EvaluationStage
 from tests.corpus import load_case
 from tests.processes import Process, descendants
 from tests.settled import settled_together
@@ -69,15 +70,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many candidates each session had, in order."""
-    evaluate, counts = Engine._evaluate, list[int]()
+    evaluate, counts = EvaluationStage._evaluate, list[int]()
 
     def counting(
-        self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+        self: EvaluationStage, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
     ) -> list[tuple[Evaluation, str] | None]:
         counts.append(len(candidates))
         return evaluate(self, problem, candidates, *arguments)
 
-    monkeypatch.setattr(Engine, "_evaluate", counting)
+    monkeypatch.setattr(EvaluationStage, "_evaluate", counting)
     return counts
 
 
@@ -234,17 +235,17 @@ def test_weights_are_the_same_for_all(engine: Engine, problems: dict[str, Proble
 def test_of_whom_time_was_put_back_is_evaluated_alone(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, counts = Engine._evaluate, list[int]()
+    evaluate, counts = EvaluationStage._evaluate, list[int]()
 
     def doubtful(
-        self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+        self: EvaluationStage, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
     ) -> list[tuple[Evaluation, str] | None]:
         found = evaluate(self, problem, candidates, *arguments)
         counts.append(len(candidates))
         doubts = ["time was put back: inference", ""] if len(found) == 2 else [""]
         return [first and (first[0], doubt) for first, doubt in zip(found, doubts, strict=True)]
 
-    monkeypatch.setattr(Engine, "_evaluate", doubtful)
+    monkeypatch.setattr(EvaluationStage, "_evaluate", doubtful)
     found = _together(engine, problems["relu"], _PLAIN, _CLAMPS)
     assert counts == [2, 1]
     assert list(found) == [1, 0]
@@ -363,16 +364,16 @@ def test_one_alone_has_the_room_of_those_that_wait_for_more(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _together(engine, problems["relu"], _PLAIN, _CLAMPS, _SLOWER)
-    evaluate, waited = Engine._evaluate, list[int]()
+    evaluate, waited = EvaluationStage._evaluate, list[int]()
 
-    def refusing(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
-        waited.append(len(_waiting(self)))
+    def refusing(self: EvaluationStage, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
+        waited.append(len(_waiting(engine)))
         if waited[-1] > 2:
             self._pool.end_waiting()  # as it does with all that an evaluation has taken when it is refused
             raise DoesNotFit("not with so many processes there")
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(Engine, "_evaluate", refusing)
+    monkeypatch.setattr(EvaluationStage, "_evaluate", refusing)
     assert engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG).verdict is Verdict.PASSED
     assert waited == [4, 0]
 

@@ -1,0 +1,250 @@
+"""The evaluation stage: candidates are evaluated in groups or alone, and again where there is doubt. Torch-free."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from evaluator.candidates.candidate import Candidate
+from evaluator.config import EvalConfig
+from evaluator.errors import (
+    DeviceUnavailable,
+    DoesNotFit,
+    EvaluationCancelled,
+    EvaluatorError,
+    GroupDoesNotFit,
+    InfrastructureFault,
+    ProblemError,
+)
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.problems.problem import Problem
+from evaluator.processes.compile_cache import CompileCache
+from evaluator.processes.runner_pool import RunnerPool
+from evaluator.processes.trusted_processes import TrustedProcesses
+from evaluator.progress import Progress
+from evaluator.results.compiled_baselines import CompiledBaselines
+from evaluator.stages.group_evaluation import GroupEvaluation, Provisional
+
+__all__ = ["EvaluationStage"]
+
+_MAX_TOGETHER: Final = 4
+"""The most candidates that are evaluated together. With twice as many, on an H200, candidates of two problems took 5
+and 17 % less. Those of three problems took 7 to 11 % more.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class EvaluationStage:
+    """Evaluates candidates with the processes of an engine. One caller at a time."""
+
+    def __init__(
+        self,
+        processes: TrustedProcesses,
+        pool: RunnerPool,
+        compile_cache: CompileCache,
+        compiled_baselines: CompiledBaselines,
+    ) -> None:
+        self._processes = processes
+        self._pool = pool
+        self._compile_cache = compile_cache
+        self._compiled_baselines = compiled_baselines
+        self._too_large: set[tuple[str, str, EvalConfig]] = set()
+        """Groups of candidates that do not fit together: problem, version, settings."""
+
+    def max_group_size(self, problem: Problem, config: EvalConfig) -> int:
+        """As ``Engine.max_group_size``."""
+        gains = self._pool.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
+        return _MAX_TOGETHER if gains and (problem.id, problem.version, config) not in self._too_large else 1
+
+    def evaluate_group(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[int], bool],
+        done: Callable[[int, Evaluation | EvaluatorError], None],
+    ) -> None:
+        """As ``Engine.evaluate_group``."""
+        left = dict(enumerate(candidates))
+        firsts: dict[int, Provisional] = {}
+        refusal = problem.refuses_baseline(config)
+        if refusal is None and 1 < len(left) <= self.max_group_size(problem, config):
+            try:
+                firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
+            except (InfrastructureFault, DeviceUnavailable) as error:
+                # Reported for one: a faulty candidate shows in time, because a candidate with a fault is evaluated
+                # alone.
+                done(0, error)
+                return
+        for index, (evaluation, doubt) in firsts.items():
+            if not doubt:
+                del left[index]
+                done(index, EvaluationCancelled() if cancelled(index) else evaluation)
+        for index, candidate in left.items():
+
+            def report(step: Progress, index: int = index) -> None:
+                progress(index, step)
+
+            try:
+                if refusal is not None:
+                    raise ProblemError(refusal)
+                if cancelled(index):
+                    raise EvaluationCancelled
+                evaluation = self.evaluate(
+                    problem, candidate, config, report, partial(cancelled, index), firsts.get(index)
+                )
+            except EvaluatorError as error:
+                done(index, error)
+                if isinstance(error, InfrastructureFault | DeviceUnavailable):
+                    return
+            else:
+                done(index, evaluation)
+
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+        known: Provisional | None = None,
+    ) -> Evaluation:
+        """Evaluate it, and compare one that passes with the compiled reference where the settings say so."""
+        evaluation = self._evaluate_surely(problem, candidate, config, progress, cancelled, known)
+        if not config.compare_compiled or config.baseline != "eager":
+            return evaluation
+
+        def measure(reference: Candidate, its_config: EvalConfig) -> Evaluation:
+            def report(step: Progress) -> None:
+                progress(Progress("comparing", f"torch.compile, {step.stage}: {step.message}", step.share))
+
+            return self._evaluate_surely(problem, reference, its_config, report, cancelled)
+
+        return self._compiled_baselines.compare(evaluation, problem, config, measure)
+
+    def _evaluate_group(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[int], bool],
+    ) -> dict[int, Provisional]:
+        """Return the evaluations of the candidates that passed among the others, by index.
+
+        Raises ``InfrastructureFault`` and ``DeviceUnavailable``.
+        """
+
+        def all_cancelled() -> bool:
+            return all(cancelled(index) for index in range(len(candidates)))
+
+        try:
+            found = self._evaluate(problem, candidates, config, progress, all_cancelled)
+        except (InfrastructureFault, DeviceUnavailable):
+            raise
+        except EvaluatorError as error:
+            # The evaluation of each alone shows which one has the fault.
+            _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
+            if isinstance(error, GroupDoesNotFit):
+                self._too_large.add((problem.id, problem.version, config))
+            return {}
+        return {index: first for index, first in enumerate(found) if first is not None}
+
+    def _evaluate_surely(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+        known: Provisional | None = None,
+    ) -> Evaluation:
+        """Evaluate it, unless a first evaluation is ``known``, and evaluate it again where that one is in doubt.
+
+        The second evaluation has new processes on both sides. Two reasons call for it. Time seemed to be left out, so
+        that the figures were corrected or the candidate was rejected. Or there was activity on the device, possibly of
+        a foreign process. Either happens by chance now and then, and seldom twice; a candidate that does leave time out
+        does so again.
+        """
+        first, doubt = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
+        if not doubt:
+            return first
+        self._pool.end_kept()
+        try:
+            again, _ = self._evaluate_alone(problem, candidate, config, progress, cancelled)
+        except (DoesNotFit, InfrastructureFault, ProblemError) as error:
+            _log.warning("a second evaluation could not be made: %s", error)
+            note = f"a second evaluation, since {doubt}, could not be made: {error}"
+            return replace(first, notes=(*first.notes, note))
+        total_s = first.stage_s["total"] + again.stage_s["total"]
+        note = f"evaluated twice, since in a first evaluation {doubt}"
+        return replace(
+            again,
+            notes=(*again.notes, note),
+            stage_s={**again.stage_s, "total": total_s},
+            details={**again.details, "first_evaluation": _in_short(first)},
+        )
+
+    def _evaluate_alone(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> Provisional:
+        def report(_index: int, step: Progress) -> None:
+            progress(step)
+
+        others_wait = self._pool.others_wait
+        found: Provisional | None = None
+        try:
+            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+        except DoesNotFit:
+            if not others_wait:
+                raise
+        if found is None or (others_wait and found[0].verdict is Verdict.OUT_OF_MEMORY):
+            # There is more room without the processes that wait for a larger session.
+            self._pool.end_waiting()
+            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+        assert found is not None
+        return found
+
+    def _evaluate(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> list[Provisional | None]:
+        """As ``GroupEvaluation.run``."""
+        self._processes.ensure_alive(before_judge=self._pool.leave_device)
+        group = GroupEvaluation(
+            self._processes,
+            self._pool,
+            self._compile_cache,
+            problem,
+            candidates,
+            config,
+            progress=progress,
+            cancelled=cancelled,
+        )
+        return group.run()
+
+
+def _in_short(evaluation: Evaluation) -> dict[str, Any]:
+    """The part of an evaluation that the record of its successor keeps."""
+    return {
+        "verdict": str(evaluation.verdict),
+        "message": evaluation.message,
+        "gradients": str(evaluation.gradients),
+        "speedup": evaluation.speedup,
+        "speedup_training": evaluation.speedup_training,
+        "notes": list(evaluation.notes),
+    }
