@@ -82,16 +82,17 @@ _ON_BOTH_DATABASES = ("tests/storage/grading/test_claims.py", "tests/storage/tes
 def core_cases() -> frozenset[str]:
     """The names of the corpus's cases in the core: the attack of each defence first, then those that add the most."""
     cases = {case.name: case for case in load_cases() if case.runs_on("cpu")}
+    demands = {name: demands_of(case) for name, case in cases.items()}
     chosen = {mutation.case for mutation in MUTATIONS} & cases.keys()
-    missing = set().union(*map(demands_of, cases.values())) - set().union(*(demands_of(cases[name]) for name in chosen))
+    missing = set().union(*demands.values()) - set().union(*(demands[name] for name in chosen))
     while missing:
         # Building an extension takes a minute.
         best = max(
             sorted(cases),
-            key=lambda name: (len(missing & demands_of(cases[name])), "cpp_extension" not in cases[name].source),
+            key=lambda name: (len(missing & demands[name]), "cpp_extension" not in cases[name].source),
         )
         chosen.add(best)
-        missing -= demands_of(cases[best])
+        missing -= demands[best]
     return frozenset(chosen)
 
 

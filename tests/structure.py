@@ -67,6 +67,16 @@ def _modules() -> Iterator[Module]:
             )
 
 
+@cache
+def syntax_of(module: str) -> ast.Module | None:
+    """The syntax of one of our modules or packages, by its dotted name; ``None`` where there is none."""
+    path = ROOT / module.replace(".", "/")
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return ast.parse(file.read_text(encoding="utf-8"))
+    return None
+
+
 def modules_by_package() -> Mapping[str, list[Module]]:
     """The modules of each package, by its name."""
     found: defaultdict[str, list[Module]] = defaultdict(list)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.structure import ROOT, syntax_of
+
 PAGE = ROOT / "docs" / "constants.md"
 HOW = ("by analysis", "one-off measurement", "not measured")
 
@@ -33,12 +33,8 @@ def rows() -> list[Row]:
 def value_in_source(name: str) -> str | None:
     """The assigned expression of a constant, by its dotted name; ``None`` where its module has no such constant."""
     module, _, constant = name.rpartition(".")
-    path = ROOT / f"{module.replace('.', '/')}.py"
-    if not path.exists():
-        path = path.with_suffix("") / "__init__.py"
-    if not path.exists():
-        return None
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+    tree = syntax_of(module)
+    for statement in [] if tree is None else tree.body:
         match statement:
             case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == constant:
                 return ast.unparse(value)

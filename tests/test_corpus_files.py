@@ -6,7 +6,6 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candi
 from evaluator.evaluation import Verdict
 from tests import corpus
 from tests.corpus import CANDIDATES, Case, known_problems, load_case, load_cases
+from tests.structure import syntax_of
 
 CASES = load_cases()
 PROBLEMS = known_problems()
@@ -89,19 +89,6 @@ def test_the_problem_of_a_case_is_one_that_others_can_name(tmp_path: Path, monke
     assert {case.problem for case in load_cases()} == {"first"}
 
 
-_ROOT = Path(__file__).parent.parent
-
-
-@cache
-def _tree(module: str) -> ast.Module | None:
-    """The syntax of one of our modules; ``None`` where there is no such module."""
-    path = _ROOT / module.replace(".", "/")
-    for file in (path.with_suffix(".py"), path / "__init__.py"):
-        if file.is_file():
-            return ast.parse(file.read_text(encoding="utf-8"))
-    return None
-
-
 def _names(tree: ast.Module | ast.ClassDef) -> dict[str, ast.AST]:
     """The names that a module or class defines, attributes of ``self`` included."""
     found: dict[str, ast.AST] = {}
@@ -125,8 +112,8 @@ def _stale(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "evaluator":
             for alias in node.names:
-                within = _tree(str(node.module))
-                part = _tree(f"{node.module}.{alias.name}") or (within and _names(within).get(alias.name))
+                within = syntax_of(str(node.module))
+                part = syntax_of(f"{node.module}.{alias.name}") or (within and _names(within).get(alias.name))
                 if part is None:
                     yield f"{node.module}.{alias.name}"
                 else:
@@ -134,7 +121,7 @@ def _stale(source: str) -> Iterator[str]:
     chains = [ast.unparse(node).split(".") for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     yield from (".".join(chain) for chain in chains if chain[0] in bound and _is_missing(bound[chain[0]], chain[1:]))
     for module, names in re.findall(r"sys\.modules\[\"(evaluator[\w.]*)\"\]((?:\.\w+)*)", source):
-        part = _tree(module)
+        part = syntax_of(module)
         if part is None or _is_missing(part, names.split(".")[1:]):
             yield module + names
 
