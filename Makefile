@@ -114,7 +114,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 # Builds are right without it, so that its failure is no reason to stop. CUDA sources are built where there is a GPU.
-$(PREPARED): $(READY) evaluator/builder/headers.py evaluator/builder/instantiating.py
+$(PREPARED): $(READY) evaluator/builder/recipes/headers.py evaluator/builder/recipes/instantiating.py
 	-$(KERNELJUDGE) prepare instantiated precompiled $(if $(wildcard /dev/nvidia0),split)
 	@touch $@
 endif

@@ -16,7 +16,7 @@ from typing import Final
 
 from evaluator.builder.builder import Builder
 from evaluator.builder.cache import Artifact, ArtifactCache
-from evaluator.builder.recipes import PLAIN, RECIPES, Recipe, find_prepared
+from evaluator.builder.recipes.ladder import PLAIN, RECIPES, Recipe, find_prepared
 from evaluator.builder.request import BuildRequest
 from evaluator.processes.environment import ProcessEnvironment
 

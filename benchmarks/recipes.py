@@ -31,12 +31,12 @@ from pathlib import Path
 from statistics import median
 
 from evaluator.builder.diagnostics import demangled
-from evaluator.builder.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.builder.recipes.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.builder.recipes.split import Refused, SplitToolchain, build
+from evaluator.builder.recipes.split.objects import ObjectFile, Symbol
+from evaluator.builder.recipes.split.preparing import load_toolchain
+from evaluator.builder.recipes.split.sources import sources_of
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.split import Refused, SplitToolchain, build
-from evaluator.builder.split.objects import ObjectFile, Symbol
-from evaluator.builder.split.preparing import load_toolchain
-from evaluator.builder.split.sources import sources_of
 from evaluator.processes.prepare_machine import prepare
 from tests.build_sources import BuildSource, load_build_sources
 

@@ -22,7 +22,7 @@ _SLOW = (
     "tests/api/test_readiness.py::test_a_broker_that_hangs_keeps_nobody",
     "tests/api/test_waiting.py",
     "tests/browser/",
-    "tests/evaluator/builder/test_recipes.py",
+    "tests/evaluator/builder/recipes/test_recipes.py",
     "tests/evaluator/feedback/test_long_texts.py",
     "tests/evaluator/judge/correctness/test_mismatch.py::test_any_tail_is_found_wherever_slices_are_cut",
     "tests/evaluator/judge/correctness/test_slices.py::test_every_kind_of_argument_and_output_is_judged_in_slices[y",

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from evaluator.builder.cache import Artifact, BuildFailure
 from evaluator.builder.diagnostics import first_error, foreign_header_missing
-from evaluator.builder.recipes import RECIPES, Recipe, recipe_versions
+from evaluator.builder.recipes.ladder import RECIPES, Recipe, recipe_versions
 from evaluator.builder.request import BuildRequest
 from evaluator.builder.resources import KernelResources
 from evaluator.builder.store import ArtifactStore

@@ -1,7 +1,7 @@
 """A tool with a candidate below it, in a sandbox: ``python -m evaluator.diagnosis.confined BUILD_FD``.
 
 A runner is forked from a warm process; a tool has to start its program itself. So this process works like a compiler's
-(see ``evaluator.builder.plain``): it puts the sandbox on, and only then starts the tool, which starts a fresh
+(see ``evaluator.builder.recipes.plain``): it puts the sandbox on, and only then starts the tool, which starts a fresh
 interpreter. It reads its task from standard input. The last line of standard error is a JSON object with the tool's
 report. Torch-free.
 """

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from evaluator.builder import preparation
+from evaluator.builder.recipes import preparation
 from evaluator.config import Limits
 from evaluator.devices.discovery import cuda_nodes, cuda_uuid, machine_memory_bytes, nvcc_path, processor_shares
 from evaluator.interpreter import own_packages, python_environment

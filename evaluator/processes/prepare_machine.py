@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.builder.preparation import PreparationFailed, find, make, root
-from evaluator.builder.recipes import RECIPES
+from evaluator.builder.recipes.ladder import RECIPES
+from evaluator.builder.recipes.preparation import PreparationFailed, find, make, root
 from evaluator.processes.environment import ProcessEnvironment
 
 __all__ = [

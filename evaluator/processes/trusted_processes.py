@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from evaluator.artifact_store import StoreAddress
 from evaluator.builder.client import BuilderProcess
-from evaluator.builder.recipes import find_prepared
+from evaluator.builder.recipes.ladder import find_prepared
 from evaluator.config import Limits
 from evaluator.devices.discovery import compiler_versions, cuda_architectures, default_build_slots
 from evaluator.errors import InfrastructureFault, SandboxIncomplete

@@ -12,7 +12,7 @@ import pytest
 from evaluator.builder import builder as building
 from evaluator.builder.builder import Builder
 from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.builder.recipes import Recipe
+from evaluator.builder.recipes.ladder import Recipe
 from evaluator.builder.request import BuildRequest
 from evaluator.errors import InfrastructureFault
 from evaluator.interpreter import python_environment

@@ -11,11 +11,11 @@ import pytest
 
 from evaluator.builder.builder import _last_object, _storable, _texts
 from evaluator.builder.diagnostics import first_error, foreign_header_missing
+from evaluator.builder.recipes.split.lexer import tokens_of
+from evaluator.builder.recipes.split.recipe import _LATER, _UNRESOLVED
+from evaluator.builder.recipes.split.refused import Refused
 from evaluator.builder.request import BuildRequest
 from evaluator.builder.resources import ResourceReader, short_name
-from evaluator.builder.split.lexer import tokens_of
-from evaluator.builder.split.recipe import _LATER, _UNRESOLVED
-from evaluator.builder.split.refused import Refused
 from evaluator.candidates.candidate import parse_candidate
 from evaluator.candidates.llm_response import read_answer
 from evaluator.diagnosis.counters import parse_counters

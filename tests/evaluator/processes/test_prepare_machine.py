@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from evaluator.builder import headers
-from evaluator.builder.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
-from evaluator.builder.preparation import Preparation, PreparationFailed, find, make, root, toolchain_facts
-from evaluator.builder.recipes import PLAIN, Recipe
+from evaluator.builder.recipes import headers
+from evaluator.builder.recipes.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
+from evaluator.builder.recipes.ladder import PLAIN, Recipe
+from evaluator.builder.recipes.preparation import Preparation, PreparationFailed, find, make, root, toolchain_facts
 from evaluator.processes import prepare_machine as preparing
 from evaluator.processes.environment import ProcessEnvironment
 

@@ -117,7 +117,7 @@ def test_preparing_without_a_compiler_says_so_and_is_status_1(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELJUDGE_PREPARED_DIR", str(tmp_path / "prepared"))
-    monkeypatch.setattr("evaluator.builder.headers.compiler_versions", lambda: {"compiler": None, "nvcc": None})
+    monkeypatch.setattr("evaluator.builder.recipes.headers.compiler_versions", lambda: {"compiler": None, "nvcc": None})
     result = cli("prepare", "precompiled", "--json")
     assert result.exit_code == 1
     record = json.loads(result.stdout)

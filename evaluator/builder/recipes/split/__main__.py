@@ -1,6 +1,7 @@
-"""The split recipe's process: ``python -m evaluator.builder.split FD``; see ``evaluator.builder.workplace``.
+"""The split recipe's process: ``python -m evaluator.builder.recipes.split FD``.
 
-Every failure is refused: the plain recipe reports a mistake in the sources, in nvcc's words.
+See ``evaluator.builder.recipes.workplace``. Every failure is refused: the plain recipe reports a mistake in the
+sources, in nvcc's words.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from evaluator.builder.recipes.split.preparing import load_toolchain
+from evaluator.builder.recipes.split.recipe import SplitResult, build
+from evaluator.builder.recipes.workplace import Task, begin, deliver, refuse, succeed
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.split.preparing import load_toolchain
-from evaluator.builder.split.recipe import SplitResult, build
-from evaluator.builder.workplace import Task, begin, deliver, refuse, succeed
 
 __all__ = ["main"]
 

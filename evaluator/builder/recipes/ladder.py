@@ -1,7 +1,7 @@
 """The ladder of recipes: ways to build, the fastest first, and torch's own build last.
 
 The builder tries them in this order. A recipe that refuses costs its time and nothing else; the answer of the last one
-counts. To add one, write its process (``evaluator.builder.workplace``) and put it in here; files that it needs
+counts. To add one, write its process (``evaluator.builder.recipes.workplace``) and put it in here. Files that it needs
 beforehand are a ``Preparation``.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from evaluator.builder.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
-from evaluator.builder.preparation import Preparation, find
+from evaluator.builder.recipes.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
+from evaluator.builder.recipes.preparation import Preparation, find
+from evaluator.builder.recipes.split.preparing import SPLIT_HEADERS
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.split.preparing import SPLIT_HEADERS
 
 __all__ = ["PLAIN", "RECIPES", "Recipe", "find_prepared", "recipe_versions"]
 
@@ -50,12 +50,14 @@ def _is_inline_cuda(request: BuildRequest) -> bool:
     return request.uses_cuda and not request.files
 
 
-PLAIN: Final = Recipe("plain", 1, "evaluator.builder.plain", lambda _request: True)
+PLAIN: Final = Recipe("plain", 1, "evaluator.builder.recipes.plain", lambda _request: True)
 
 RECIPES: Final = (
-    Recipe("instantiated", 1, "evaluator.builder.precompiled", _is_cxx_alone, INSTANTIATED_HEADERS),
-    Recipe("split", 3, "evaluator.builder.split", _is_inline_cuda, SPLIT_HEADERS),
-    Recipe("precompiled", 1, "evaluator.builder.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS, "instantiated"),
+    Recipe("instantiated", 1, "evaluator.builder.recipes.precompiled", _is_cxx_alone, INSTANTIATED_HEADERS),
+    Recipe("split", 3, "evaluator.builder.recipes.split", _is_inline_cuda, SPLIT_HEADERS),
+    Recipe(
+        "precompiled", 1, "evaluator.builder.recipes.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS, "instantiated"
+    ),
     PLAIN,
 )
 

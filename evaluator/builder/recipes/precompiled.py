@@ -1,11 +1,11 @@
 """The precompiled recipe and the instantiated one: C++ extensions with torch's own commands and a precompiled header.
 
-Each uses one of the two forms of torch's header (``evaluator.builder.headers``). Torch-free.
+Each uses one of the two forms of torch's header (``evaluator.builder.recipes.headers``). Torch-free.
 
-``python -m evaluator.builder.precompiled FD``: see ``evaluator.builder.workplace``. The files and commands are torch's
-(``evaluator.builder.commands``), to the letter. The environment tells the compiler the folder of the precompiled
-header. So its message about a candidate's mistake is the message of the plain recipe, and counts. A failure that may
-come from the header is refused.
+``python -m evaluator.builder.recipes.precompiled FD``: see ``evaluator.builder.recipes.workplace``. The files and
+commands are torch's (``evaluator.builder.recipes.commands``), to the letter. The environment tells the compiler the
+folder of the precompiled header. So its message about a candidate's mistake is the message of the plain recipe, and
+counts. A failure that may come from the header is refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.builder.commands import TorchCommands
 from evaluator.builder.diagnostics import first_error
-from evaluator.builder.headers import COMMANDS_FILE, header_folder, shadowing_name
+from evaluator.builder.recipes.commands import TorchCommands
+from evaluator.builder.recipes.headers import COMMANDS_FILE, header_folder, shadowing_name
+from evaluator.builder.recipes.workplace import Task, begin, deliver, fail, refuse, run_ninja, succeed
 from evaluator.builder.resources import ResourceReader, asks_itself
-from evaluator.builder.workplace import Task, begin, deliver, fail, refuse, run_ninja, succeed
 
 __all__ = ["main"]
 

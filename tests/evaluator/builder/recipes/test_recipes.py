@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from evaluator.builder import headers
 from evaluator.builder.builder import Builder
 from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.builder.commands import TorchCommands
-from evaluator.builder.headers import COMMANDS_FILE, INSTANTIATED_HEADERS, PRECOMPILED_HEADERS, header_folder
-from evaluator.builder.preparation import Preparation, find, make
-from evaluator.builder.recipes import PLAIN, RECIPES, Recipe, recipe_versions
+from evaluator.builder.recipes import headers
+from evaluator.builder.recipes.commands import TorchCommands
+from evaluator.builder.recipes.headers import COMMANDS_FILE, INSTANTIATED_HEADERS, PRECOMPILED_HEADERS, header_folder
+from evaluator.builder.recipes.ladder import PLAIN, RECIPES, Recipe, recipe_versions
+from evaluator.builder.recipes.preparation import Preparation, find, make
 from evaluator.builder.request import BuildRequest
 from evaluator.errors import InfrastructureFault
 from evaluator.processes.environment import ProcessEnvironment
@@ -83,7 +83,7 @@ def _recipe(folder: Path, name: str, body: str, preparation: Preparation | None 
     (folder / "modules" / f"{module}.py").write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from evaluator.builder.workplace import begin, deliver, fail, refuse, succeed\n"
+        "from evaluator.builder.recipes.workplace import begin, deliver, fail, refuse, succeed\n"
         "task = begin()\n" + textwrap.dedent(body)
     )
     return Recipe(name, 1, module, lambda request: "not for it" not in str(request.texts), preparation)
@@ -236,7 +236,7 @@ _ASKING = """
 import json, sys, tempfile
 from pathlib import Path
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.template import written_by_torch
+from evaluator.builder.recipes.template import written_by_torch
 for data in json.load(sys.stdin):
     directory = Path(tempfile.mkdtemp(dir=Path.cwd()))
     print(json.dumps([str(directory), written_by_torch(BuildRequest.parse(data), directory)]))
@@ -246,7 +246,7 @@ for data in json.load(sys.stdin):
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> TorchCommands:
     folder = tmp_path_factory.mktemp("template")
-    command = [sys.executable, "-m", "evaluator.builder.template"]
+    command = [sys.executable, "-m", "evaluator.builder.recipes.template"]
     done = subprocess.run(command, cwd=folder, env=_environment(folder), capture_output=True, text=True, check=True)
     return TorchCommands.from_json(json.loads(done.stdout))
 

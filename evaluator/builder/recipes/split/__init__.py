@@ -5,9 +5,9 @@ precompiles headers once, ``plan`` says whether a request is for this recipe, an
 ``Refused`` where another recipe must do it.
 """
 
-from evaluator.builder.split.prepare import is_prepared, prepare
-from evaluator.builder.split.recipe import Plan, SplitResult, build, plan
-from evaluator.builder.split.refused import Refused
-from evaluator.builder.split.toolchain import SplitToolchain
+from evaluator.builder.recipes.split.prepare import is_prepared, prepare
+from evaluator.builder.recipes.split.recipe import Plan, SplitResult, build, plan
+from evaluator.builder.recipes.split.refused import Refused
+from evaluator.builder.recipes.split.toolchain import SplitToolchain
 
 __all__ = ["Plan", "Refused", "SplitResult", "SplitToolchain", "build", "is_prepared", "plan", "prepare"]

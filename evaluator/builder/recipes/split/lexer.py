@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from evaluator.builder.split.refused import Refused
+from evaluator.builder.recipes.split.refused import Refused
 
 __all__ = ["Definition", "Kind", "Token", "definition_of", "directive_name", "included", "tokens_of"]
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.builder.preparation import Preparation, PreparationFailed, Tell, ask_torch, toolchain_facts
-from evaluator.builder.split.prepare import prepare
-from evaluator.builder.split.refused import Refused
-from evaluator.builder.split.toolchain import SplitToolchain, find_clang
+from evaluator.builder.recipes.preparation import Preparation, PreparationFailed, Tell, ask_torch, toolchain_facts
+from evaluator.builder.recipes.split.prepare import prepare
+from evaluator.builder.recipes.split.refused import Refused
+from evaluator.builder.recipes.split.toolchain import SplitToolchain, find_clang
 from evaluator.devices.discovery import compiler_versions, cuda_architectures, nvcc_path
 
 __all__ = ["SPLIT_HEADERS", "load_toolchain"]
@@ -56,7 +56,7 @@ def _identity(tool: str) -> list[Any]:
 def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
     try:
         asking = {**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()}
-        toolchain = SplitToolchain.collect(ask_torch("evaluator.builder.split.facts", asking), environment)
+        toolchain = SplitToolchain.collect(ask_torch("evaluator.builder.recipes.split.facts", asking), environment)
         tell(f"torch's headers for CUDA's host side, for {' and '.join(toolchain.standards)}: some minutes")
         made = prepare(toolchain, folder)
         for standard in toolchain.standards:

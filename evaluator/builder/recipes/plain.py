@@ -1,8 +1,8 @@
 """The plain recipe: torch's own build, up to the finished library and no further.
 
-``python -m evaluator.builder.plain FD``: see ``evaluator.builder.workplace``. torch's own ``load_inline`` and ``load``
-do the work, so that every argument has its meaning in this version of torch. Only the step that would load the library
-into this process is taken out. This recipe refuses nothing.
+``python -m evaluator.builder.recipes.plain FD``: see ``evaluator.builder.recipes.workplace``. torch's own
+``load_inline`` and ``load`` do the work, so that every argument has its meaning in this version of torch. Only the step
+that would load the library into this process is taken out. This recipe refuses nothing.
 
 A machine without CUDA's libraries (a CPU build of torch) compiles CUDA sources, which finds every compile error, and
 leaves out the link step.
@@ -21,9 +21,9 @@ import torch
 import torch.utils.cpp_extension as torch_extension
 
 from evaluator.builder.diagnostics import kernel_names
-from evaluator.builder.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.builder.recipes.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.builder.recipes.workplace import begin, deliver, fail, run_ninja, succeed
 from evaluator.builder.resources import ASKING, ResourceReader, asks_itself
-from evaluator.builder.workplace import begin, deliver, fail, run_ninja, succeed
 
 __all__ = ["main"]
 

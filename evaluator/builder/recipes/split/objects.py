@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.builder.split.refused import Refused
+from evaluator.builder.recipes.split.refused import Refused
 
 __all__ = ["ObjectFile", "Registered", "Section", "Symbol", "registered"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from evaluator.builder.recipes.split.refused import Refused
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.split.refused import Refused
 
 __all__ = ["CPP_LINES", "CUDA_LINES", "Sources", "sources_of"]
 

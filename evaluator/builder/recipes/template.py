@@ -1,9 +1,9 @@
-"""Asking torch for its commands for a C++ extension: ``python -m evaluator.builder.template`` in an empty folder.
+"""Asking torch for its commands for a C++ extension: ``python -m evaluator.builder.recipes.template``.
 
-Prints ``TorchCommands`` as a JSON object. torch's own ``load_inline`` and ``load`` write the files for an extension
-made of marks; nothing is compiled. They also write the files for two requests without marks, and the templates have to
-give the same. Otherwise templates cannot describe this version of torch, and the exit status is 1, with the reason on
-standard error.
+Prints ``TorchCommands`` as a JSON object; the working folder has to be empty. torch's own ``load_inline`` and ``load``
+write the files for an extension made of marks; nothing is compiled. They also write the files for two requests without
+marks, and the templates have to give the same. Otherwise templates cannot describe this version of torch, and the exit
+status is 1, with the reason on standard error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch.utils.cpp_extension as torch_extension
 
-from evaluator.builder.commands import MARKS, TorchCommands
+from evaluator.builder.recipes.commands import MARKS, TorchCommands
 from evaluator.builder.request import BuildRequest
 
 __all__ = ["main", "written_by_torch"]

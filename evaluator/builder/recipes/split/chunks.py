@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from evaluator.builder.split.lexer import Kind, Token, directive_name
-from evaluator.builder.split.refused import Refused
+from evaluator.builder.recipes.split.lexer import Kind, Token, directive_name
+from evaluator.builder.recipes.split.refused import Refused
 
 __all__ = ["CLASS_KEYS", "Chunk", "Form", "chunks_of", "without_template"]
 

@@ -23,20 +23,20 @@ from hypothesis import strategies as st
 
 from evaluator.builder.builder import Builder
 from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.builder.preparation import find, make
-from evaluator.builder.recipes import RECIPES, Recipe
+from evaluator.builder.recipes.ladder import RECIPES, Recipe
+from evaluator.builder.recipes.preparation import find, make
+from evaluator.builder.recipes.split import Refused, SplitResult, SplitToolchain, build, is_prepared, plan, prepare
+from evaluator.builder.recipes.split.chunks import Form, chunks_of
+from evaluator.builder.recipes.split.flags import cuda_host_flags, cxx_flags, link_flags
+from evaluator.builder.recipes.split.headers import HOST_SHIM, device_prelude
+from evaluator.builder.recipes.split.lexer import Kind, definition_of, included, tokens_of
+from evaluator.builder.recipes.split.objects import ObjectFile, Registered, registered
+from evaluator.builder.recipes.split.prepare import clang_command
+from evaluator.builder.recipes.split.preparing import SPLIT_HEADERS, load_toolchain
+from evaluator.builder.recipes.split.recipe import REPORTING, instances, unresolved
+from evaluator.builder.recipes.split.sources import sources_of
+from evaluator.builder.recipes.split.units import Units, headers_for, split
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.split import Refused, SplitResult, SplitToolchain, build, is_prepared, plan, prepare
-from evaluator.builder.split.chunks import Form, chunks_of
-from evaluator.builder.split.flags import cuda_host_flags, cxx_flags, link_flags
-from evaluator.builder.split.headers import HOST_SHIM, device_prelude
-from evaluator.builder.split.lexer import Kind, definition_of, included, tokens_of
-from evaluator.builder.split.objects import ObjectFile, Registered, registered
-from evaluator.builder.split.prepare import clang_command
-from evaluator.builder.split.preparing import SPLIT_HEADERS, load_toolchain
-from evaluator.builder.split.recipe import REPORTING, instances, unresolved
-from evaluator.builder.split.sources import sources_of
-from evaluator.builder.split.units import Units, headers_for, split
 from evaluator.devices.discovery import cuda_architectures, nvcc_path
 from evaluator.processes.environment import ProcessEnvironment
 from tests.build_sources import BuildSource, load_build_source, load_build_sources

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from evaluator.builder.preparation import PreparationFailed, run_tool
+from evaluator.builder.recipes.preparation import PreparationFailed, run_tool
 
 __all__ = ["PLUGIN_TEXT", "WHOLE_TEXT", "Plugin", "plugin_headers"]
 

@@ -6,9 +6,9 @@ macros, and nothing before it. Otherwise it reads the text. The header has to be
 use. GCC would accept another level of optimization, and generate other code for the header's functions.
 
 There are two forms of it. With the form that GCC makes by itself, a build has the same instructions as a build without
-it. With the header's templates instantiated ahead (``evaluator.builder.instantiating``), each build takes some 4 s
-less. The compiler, its options and all sources are the same. But the compiler meets the header's functions in another
-order, and may decide otherwise which of them to inline into each other.
+it. With the header's templates instantiated ahead (``evaluator.builder.recipes.instantiating``), each build takes some
+4 s less. The compiler, its options and all sources are the same. But the compiler meets the header's functions in
+another order, and may decide otherwise which of them to inline into each other.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.builder.commands import MARKS, TorchCommands
-from evaluator.builder.instantiating import PLUGIN_TEXT, WHOLE_TEXT, Plugin, plugin_headers
-from evaluator.builder.preparation import (
+from evaluator.builder.recipes.commands import MARKS, TorchCommands
+from evaluator.builder.recipes.instantiating import PLUGIN_TEXT, WHOLE_TEXT, Plugin, plugin_headers
+from evaluator.builder.recipes.preparation import (
     Preparation,
     PreparationFailed,
     Tell,
@@ -139,7 +139,7 @@ def _make_variants(
 
 def _ask_torch(environment: Mapping[str, str]) -> TorchCommands:
     try:
-        return TorchCommands.from_json(ask_torch("evaluator.builder.template", environment))
+        return TorchCommands.from_json(ask_torch("evaluator.builder.recipes.template", environment))
     except ValueError as error:
         raise PreparationFailed(f"torch's commands cannot be read: {error}") from error
 

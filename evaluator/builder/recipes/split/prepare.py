@@ -17,11 +17,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from evaluator.builder.generated import GENERATED_HEADER, GENERATED_TEXT
-from evaluator.builder.preparation import compile_each
-from evaluator.builder.split.headers import HOST_SHIM, PRECOMPILED
-from evaluator.builder.split.refused import Refused
-from evaluator.builder.split.toolchain import SplitToolchain
+from evaluator.builder.recipes.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.builder.recipes.preparation import compile_each
+from evaluator.builder.recipes.split.headers import HOST_SHIM, PRECOMPILED
+from evaluator.builder.recipes.split.refused import Refused
+from evaluator.builder.recipes.split.toolchain import SplitToolchain
 
 __all__ = ["Header", "Side", "clang_command", "find_header", "is_prepared", "prepare"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.builder.split.refused import Refused
+from evaluator.builder.recipes.split.refused import Refused
 
 __all__ = ["HostFlags", "cuda_host_flags", "cxx_flags", "link_flags", "names_standard", "split_words"]
 

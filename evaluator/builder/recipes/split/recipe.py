@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from evaluator.builder.diagnostics import demangled
-from evaluator.builder.request import BuildRequest
-from evaluator.builder.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name
-from evaluator.builder.split.flags import (
+from evaluator.builder.recipes.split.flags import (
     HostFlags,
     cuda_host_flags,
     cxx_flags,
@@ -28,13 +26,15 @@ from evaluator.builder.split.flags import (
     names_standard,
     split_words,
 )
-from evaluator.builder.split.headers import device_prelude
-from evaluator.builder.split.objects import ObjectFile, Registered, registered
-from evaluator.builder.split.prepare import Side, clang_command, find_header, is_prepared
-from evaluator.builder.split.refused import Refused
-from evaluator.builder.split.sources import Sources, sources_of
-from evaluator.builder.split.toolchain import SplitToolchain
-from evaluator.builder.split.units import ANONYMOUS, Units, headers_for, split
+from evaluator.builder.recipes.split.headers import device_prelude
+from evaluator.builder.recipes.split.objects import ObjectFile, Registered, registered
+from evaluator.builder.recipes.split.prepare import Side, clang_command, find_header, is_prepared
+from evaluator.builder.recipes.split.refused import Refused
+from evaluator.builder.recipes.split.sources import Sources, sources_of
+from evaluator.builder.recipes.split.toolchain import SplitToolchain
+from evaluator.builder.recipes.split.units import ANONYMOUS, Units, headers_for, split
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name
 
 __all__ = ["Plan", "SplitResult", "build", "instances", "plan"]
 

@@ -1,7 +1,7 @@
 """The files that this version of torch writes for a C++ extension, without torch: ``main.cpp`` and ``build.ninja``.
 
-``evaluator.builder.template`` has torch write both for an extension made of marks. Here the marks are replaced by the
-parts of a request. So flags, paths and the text of ``main.cpp`` are torch's own, whatever its version.
+``evaluator.builder.recipes.template`` has torch write both for an extension made of marks. Here the marks are replaced
+by the parts of a request. So flags, paths and the text of ``main.cpp`` are torch's own, whatever its version.
 """
 
 from __future__ import annotations

@@ -11,9 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from evaluator.builder.split.chunks import CLASS_KEYS, Chunk, Form, chunks_of, without_template
-from evaluator.builder.split.lexer import Definition, Kind, Token, definition_of, directive_name, included, tokens_of
-from evaluator.builder.split.refused import Refused
+from evaluator.builder.recipes.split.chunks import CLASS_KEYS, Chunk, Form, chunks_of, without_template
+from evaluator.builder.recipes.split.lexer import (
+    Definition,
+    Kind,
+    Token,
+    definition_of,
+    directive_name,
+    included,
+    tokens_of,
+)
+from evaluator.builder.recipes.split.refused import Refused
 
 __all__ = ["ANONYMOUS", "Units", "headers_for", "split"]
 

@@ -1,7 +1,7 @@
 """torch's own arguments for compilers and linker of a CUDA extension.
 
-``python -m evaluator.builder.split.facts`` prints a JSON object for ``toolchain.SplitToolchain.collect``. torch writes
-the build file of an empty extension, and that is read. So the flags are those of this version of torch, in this
+``python -m evaluator.builder.recipes.split.facts`` prints a JSON object for ``toolchain.SplitToolchain.collect``. torch
+writes the build file of an empty extension, and that is read. So the flags are those of this version of torch, in this
 environment (``CC``, ``CXX``, ``TORCH_CUDA_ARCH_LIST``, ``CUDA_HOME``).
 """
 
@@ -17,8 +17,8 @@ from typing import Any, Final
 import torch
 import torch.utils.cpp_extension as torch_extension
 
+from evaluator.builder.recipes.template import written_by_torch
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.template import written_by_torch
 
 __all__ = ["PROBE", "torch_facts"]
 

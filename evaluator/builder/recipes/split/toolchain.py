@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.builder.split.refused import Refused
+from evaluator.builder.recipes.split.refused import Refused
 
 __all__ = ["SplitToolchain", "find_clang"]
 

@@ -1,0 +1,1 @@
+"""Ways to build an extension, and the files that they need beforehand."""
