@@ -23,6 +23,7 @@ __all__ = [
     "SampleSeries",
     "SpeedupStatus",
     "Status",
+    "TrackFigures",
     "Verdict",
     "certain_speedup",
 ]
@@ -154,13 +155,35 @@ class ErrorFigures:
     reference_max_rel: float | None = None
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The immutable record of one run of one candidate on one problem and device.
+@dataclass(frozen=True, kw_only=True)
+class TrackFigures:
+    """The figures of all tracks; without arguments, of a candidate that has none.
 
     - ``speedup`` and ``latency_ms`` are of a forward on cold caches, ``*_training`` of forward and backward together.
       ``*_warm`` are of a forward on warm caches, where that makes a difference.
     - ``speedup_status`` and ``speedup_training_status`` are ``measured`` exactly where there is a figure.
+    - ``roofline``: by track, for candidates that passed. ``roofline_share``: the inference track's share.
+    """
+
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+    speedup_status: SpeedupStatus | None = None
+    speedup_training: float | None = None
+    speedup_training_interval: Interval | None = None
+    speedup_training_status: SpeedupStatus | None = None
+    speedup_warm: float | None = None
+    speedup_warm_interval: Interval | None = None
+    latency_ms: Latency | None = None
+    latency_warm_ms: Latency | None = None
+    latency_training_ms: Latency | None = None
+    roofline_share: float | None = None
+    roofline: Mapping[str, Roofline] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evaluation(TrackFigures):
+    """The immutable record of one run of one candidate on one problem and device.
+
     - ``details["tracks"]`` has the quartiles of each track, and the times of forward and backward.
     - ``details["device_fault"]``: the kind of fault on the device that the candidate ended with, if it did.
     - ``speedup_compiled`` is the speedup over the reference under ``torch.compile``, from a ratio that was measured
@@ -170,7 +193,6 @@ class Evaluation:
       next evaluation, all together. It is read after calls that were compared as a whole and after each track
       (allocators keep their memory). On a CPU it is the growth of the machine's memory in use. It is unknown where
       several candidates were evaluated together, because it cannot be attributed.
-    - ``roofline``: by track, for candidates that passed. ``roofline_share``: the inference track's share.
     """
 
     verdict: Verdict
@@ -182,21 +204,8 @@ class Evaluation:
     precision: str
     baseline: str = "eager"
     gradients: Gradients = Gradients.NOT_CHECKED
-    speedup: float | None = None
-    speedup_interval: Interval | None = None
-    speedup_status: SpeedupStatus | None = None
-    speedup_training: float | None = None
-    speedup_training_interval: Interval | None = None
-    speedup_training_status: SpeedupStatus | None = None
-    speedup_warm: float | None = None
-    speedup_warm_interval: Interval | None = None
     speedup_compiled: float | None = None
     speedup_compiled_interval: Interval | None = None
-    latency_ms: Latency | None = None
-    latency_warm_ms: Latency | None = None
-    latency_training_ms: Latency | None = None
-    roofline_share: float | None = None
-    roofline: Mapping[str, Roofline] = field(default_factory=dict)
     errors: ErrorFigures = field(default_factory=ErrorFigures)
     hints: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -234,24 +243,11 @@ class Evaluation:
         """Return the record without any performance figure, for the reason ``status``; the raw samples stay."""
         if not self.passed:
             return self
-        return replace(
-            self,
-            speedup=None,
-            speedup_interval=None,
+        none = TrackFigures(
             speedup_status=status if self.speedup_status is not None else None,
-            speedup_training=None,
-            speedup_training_interval=None,
             speedup_training_status=status if self.speedup_training_status is not None else None,
-            speedup_warm=None,
-            speedup_warm_interval=None,
-            speedup_compiled=None,
-            speedup_compiled_interval=None,
-            latency_ms=None,
-            latency_warm_ms=None,
-            latency_training_ms=None,
-            roofline_share=None,
-            roofline={},
         )
+        return replace(self, **vars(none), speedup_compiled=None, speedup_compiled_interval=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data; ``Evaluation.from_dict`` takes it back."""

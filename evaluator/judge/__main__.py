@@ -26,7 +26,6 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,7 +147,7 @@ def _evaluate(
     answer: dict[str, Any] | None = None
     try:
         found = session.run()
-        messages.send(supervisor, {"event": "result", **asdict(found)})
+        messages.send(supervisor, {"event": "result", **found.to_dict()})
     except (DoesNotFit, ProblemError) as error:
         messages.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
     except _Withdrawn as withdrawn:

@@ -680,9 +680,7 @@ class CandidateSession:
         except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
             outcome.note_once([f"no roofline: the reference's work cannot be counted: {error}"])
             return
-        outcome.roofline[track.name] = found
-        if track is INFERENCE:
-            outcome.roofline_share = found.share
+        outcome.record_roofline(track, found)
         outcome.note_once([note for note in [found.note(track.name)] if note is not None])
 
     def sample(self, track: Track) -> TimedCall:

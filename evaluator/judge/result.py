@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from evaluator.evaluation import ErrorFigures, Gradients, Interval, Latency, SampleSeries, SpeedupStatus, Verdict
+from evaluator.evaluation import ErrorFigures, Gradients, SampleSeries, SpeedupStatus, TrackFigures, Verdict
 from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Track
 from evaluator.roofline import Roofline
 
@@ -36,19 +36,7 @@ class Outcome:
     message: str = ""
     stage: str = "loading"
     gradients: Gradients = Gradients.NOT_CHECKED
-    speedup: float | None = None
-    speedup_interval: Interval | None = None
-    speedup_status: SpeedupStatus | None = None
-    speedup_training: float | None = None
-    speedup_training_interval: Interval | None = None
-    speedup_training_status: SpeedupStatus | None = None
-    speedup_warm: float | None = None
-    speedup_warm_interval: Interval | None = None
-    latency_ms: Latency | None = None
-    latency_warm_ms: Latency | None = None
-    latency_training_ms: Latency | None = None
-    roofline_share: float | None = None
-    roofline: dict[str, Roofline] = field(default_factory=dict)
+    figures: TrackFigures = field(default_factory=TrackFigures)
     errors: ErrorFigures = field(default_factory=ErrorFigures)
     notes: list[str] = field(default_factory=list)
     samples: dict[str, SampleSeries] = field(default_factory=dict)
@@ -58,6 +46,11 @@ class Outcome:
     corrected: list[str] = field(default_factory=list)
     clocks_disagree: bool = False
     device_was_busy: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, with the figures beside the other fields as in ``Evaluation.to_dict``."""
+        found = asdict(self)
+        return {**found.pop("figures"), **found}
 
     def note_verdict(self, verdict: Verdict | None, message: str = "") -> None:
         self.verdict, self.message = verdict, message
@@ -74,32 +67,36 @@ class Outcome:
         self.details.setdefault("tracks", {})[track.name] = measured.details
         status = SpeedupStatus.UNSETTLED if measured.unsettled else SpeedupStatus.MEASURED
         if track is INFERENCE:
-            self.speedup_status = status
+            self._change_figures(speedup_status=status)
         elif track is not INFERENCE_WARM:
-            self.speedup_training_status = status
+            self._change_figures(speedup_training_status=status)
+        speedup, interval, latency = measured.speedup, measured.interval, measured.latency
         if measured.unsettled:
             self.notes.append(f"{track.title}: no figure, for the machine was too noisy to tell: {measured.unsettled}")
         elif track is INFERENCE:
-            self.speedup, self.speedup_interval = measured.speedup, measured.interval
-            self.latency_ms = measured.latency
+            self._change_figures(speedup=speedup, speedup_interval=interval, latency_ms=latency)
         elif track is INFERENCE_WARM:
-            self.speedup_warm, self.speedup_warm_interval = measured.speedup, measured.interval
-            self.latency_warm_ms = measured.latency
+            self._change_figures(speedup_warm=speedup, speedup_warm_interval=interval, latency_warm_ms=latency)
         else:
-            self.speedup_training, self.speedup_training_interval = measured.speedup, measured.interval
-            self.latency_training_ms = measured.latency
+            self._change_figures(
+                speedup_training=speedup, speedup_training_interval=interval, latency_training_ms=latency
+            )
+
+    def record_roofline(self, track: Track, found: Roofline) -> None:
+        """Add the roofline of one track."""
+        self._change_figures(roofline={**self.figures.roofline, track.name: found})
+        if track is INFERENCE:
+            self._change_figures(roofline_share=found.share)
 
     def record_fixed_training(self, measured: Measured) -> None:
         """Keep the samples of the training track, and no figure: the weights are fixed there."""
         self.samples[TRAINING.name] = measured.samples
-        self.speedup_training_status = SpeedupStatus.WEIGHTS_FIXED
+        self._change_figures(speedup_training_status=SpeedupStatus.WEIGHTS_FIXED)
 
     def drop_figures(self) -> None:
         """Drop all figures, because the candidate did not pass."""
-        self.speedup = self.speedup_interval = self.speedup_status = None
-        self.speedup_warm = self.speedup_warm_interval = None
-        self.speedup_training = self.speedup_training_interval = self.speedup_training_status = None
-        self.roofline_share = None
-        self.roofline = {}
+        self.figures = TrackFigures()
         self.corrected = []
-        self.latency_ms = self.latency_warm_ms = self.latency_training_ms = None
+
+    def _change_figures(self, **changes: Any) -> None:
+        self.figures = replace(self.figures, **changes)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -78,6 +78,10 @@ class SessionResult:
 
     outcomes: list[Outcome] = field(default_factory=list)
     keeps_baseline: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as it is sent to the supervisor."""
+        return {"outcomes": [outcome.to_dict() for outcome in self.outcomes], "keeps_baseline": self.keeps_baseline}
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ def test_only_what_has_a_figure_is_evaluated_once_more_at_once(claimed_ms: float
     outcome = Outcome()
     outcome.record(INFERENCE, found)
     assert outcome.corrected == again
-    assert (outcome.speedup is None) == (not again)
+    assert (outcome.figures.speedup is None) == (not again)
 
 
 def test_an_interval_that_says_nothing_is_unsettled_after_the_closer_looks() -> None:
