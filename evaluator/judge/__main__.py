@@ -33,7 +33,9 @@ import torch
 
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
-from evaluator.judge.device.device import Device, open_device
+from evaluator.judge.device.cpu import CpuDevice
+from evaluator.judge.device.cuda import CudaDevice
+from evaluator.judge.device.device import Device
 from evaluator.judge.link import RunnerLink
 from evaluator.judge.session import KeptBaseline, Session, Supervisor
 from evaluator.judge.timing.timed_call import Participant
@@ -53,7 +55,7 @@ def main(kind: str, peak_rates_folder: Path, descriptor: int) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     with contextlib.suppress(messages.ConnectionClosed):
         try:
-            device = open_device(kind, peak_rates_folder)
+            device = CpuDevice(peak_rates_folder) if kind == "cpu" else CudaDevice(peak_rates_folder)
         except (RuntimeError, AssertionError) as error:
             messages.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
             return

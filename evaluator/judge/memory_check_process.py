@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from evaluator.errors import ProblemError
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.device.device import Capacity, CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
+from evaluator.judge.device.cuda import cuda_capacity
 from evaluator.judge.memory_plan import draft_plan, fitting_share
 from evaluator.problems.problem import Problem
 
@@ -42,7 +43,7 @@ def planned(asked: dict[str, Any], device: CpuDevice) -> dict[str, Any]:
         signature = Reference(problem, asked["size"], asked["precision"], device).signature
     except (ProblemError, SystemExit) as error:
         return {"planned_bytes": None, "room_bytes": None, "lean": False, "scale": None, "message": str(error)}
-    capacity = Capacity.of_cuda(asked["total_bytes"])
+    capacity = cuda_capacity(asked["total_bytes"])
     sliced = problem.row_independent and signature.rows is not None
     gradients = problem.gradient_policy != "none" and signature.differentiable
     plan = draft_plan(

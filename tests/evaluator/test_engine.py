@@ -30,7 +30,7 @@ from evaluator.errors import (
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.flags import FlagKind
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.memory_plan import plan_memory
 from evaluator.problems.problem import Problem, load_problem
 from evaluator.processes import environment as surroundings_module

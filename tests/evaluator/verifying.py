@@ -6,7 +6,7 @@ import os
 
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.correctness.verify import ExpectedDeviations, Verifier
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.problems.problem import Problem
 from evaluator.protocol.shared_memory import Block, BlockLayout, create_block
 

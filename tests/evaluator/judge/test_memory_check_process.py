@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.device.device import Capacity, CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
+from evaluator.judge.device.cuda import cuda_capacity
 from evaluator.judge.memory_plan import draft_plan, fitting_share
 from evaluator.problems.memory_check import Planned, plan_each
 from evaluator.problems.problem import Problem, load_problem
@@ -49,7 +50,7 @@ def test_the_share_that_is_named_fits_and_twice_as_much_does_not(
 ) -> None:
     known = problems[problem]
     signature = Reference(known, "full", "float32", CpuDevice()).signature
-    capacity = Capacity.of_cuda(gib * _GIB)
+    capacity = cuda_capacity(gib * _GIB)
     sliced = known.row_independent and signature.rows is not None
     share = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=2)
     if share is None:
@@ -91,7 +92,7 @@ def test_tensors_and_what_is_kept_beside_them_are_counted(problems: dict[str, Pr
 def test_inputs_that_preludes_write_are_counted_where_they_are_kept(problems: dict[str, Problem]) -> None:
     """Of a norm on half a GiB they are, and upstream gradients beside them."""
     signature = Reference(problems["rms_norm"], "full", "float32", CpuDevice()).signature
-    capacity = Capacity.of_cuda(80 * _GIB)
+    capacity = cuda_capacity(80 * _GIB)
     forward, training = (
         draft_plan(signature, capacity, sliced=True, gradients=gradients, limit=None, contexts=2, candidates=1)
         for gradients in (False, True)

@@ -16,7 +16,7 @@ from evaluator.judge.correctness.commitment import INPUT_BLOCKS
 from evaluator.judge.correctness.compare import Tally
 from evaluator.judge.correctness.kinks import Deviation
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.memory_plan import plan_memory
 from evaluator.judge.result import Outcome

@@ -11,7 +11,7 @@ import torch
 
 from evaluator.judge.correctness.reference import GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import Rounding, Sensitivity
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.problems.problem import Problem, Tolerance
 from evaluator.protocol.shared_memory import TensorSpec

@@ -15,7 +15,7 @@ from evaluator.errors import DoesNotFit
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.fingerprint import Fingerprinter
 from evaluator.judge.correctness.reference import Signature
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
 from evaluator.problems.problem import Problem, load_problem
 from evaluator.protocol.shared_memory import TensorSpec

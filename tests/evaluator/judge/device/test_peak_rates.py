@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.device.peak_rates import PeakRatesFile, copy_rate, largest_cache_bytes, measure_peak_rates
 from evaluator.roofline import PeakRates
 

@@ -12,7 +12,7 @@ from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.inputs.informative_kinds import UsualProblems, timed_kinds, usual_kinds
 from evaluator.problems.problem import Problem

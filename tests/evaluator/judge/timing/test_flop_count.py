@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.timing.flop_count import count_work, known_work, work_of
 from evaluator.problems.problem import Problem
 from evaluator.roofline import Work

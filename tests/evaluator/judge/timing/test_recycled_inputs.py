@@ -12,7 +12,7 @@ import torch
 
 from evaluator.config import Limits
 from evaluator.judge.correctness.commitment import INPUT_BLOCKS
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
 from evaluator.judge.timing.timed_call import Calibrations, Caller, Release

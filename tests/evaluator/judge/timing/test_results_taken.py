@@ -17,7 +17,7 @@ import torch
 
 from evaluator.config import Limits
 from evaluator.judge.correctness.commitment import Commitment
-from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
