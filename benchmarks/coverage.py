@@ -21,10 +21,12 @@ import numpy as np
 from evaluator.config import SamplingPlan
 from evaluator.judge.device.telemetry import NoSensors
 from evaluator.judge.link import TimedCall
+from evaluator.judge.timing.figures import Measured
 from evaluator.judge.timing.interference import InterferenceMonitor
-from evaluator.judge.timing.sampling import INFERENCE, Measured, Pair, Sampler
+from evaluator.judge.timing.sampling import Pair, Sampler
 from evaluator.judge.timing.statistics import half_width
 from evaluator.judge.timing.timed_call import Calibration, Calibrations, Caller
+from evaluator.judge.timing.track import INFERENCE
 from evaluator.protocol.control_page import CallMode, CallReport
 
 __all__ = ["NOISES", "Covered", "cover", "measured_track"]

@@ -29,11 +29,13 @@ from evaluator.judge.inputs.repeats import MANY, Repeats, flip_some
 from evaluator.judge.link import RunnerFailed, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan
 from evaluator.judge.result import Outcome
+from evaluator.judge.timing.figures import Measured
 from evaluator.judge.timing.flop_count import count_work, known_work
 from evaluator.judge.timing.interference import InterferenceMonitor
-from evaluator.judge.timing.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
+from evaluator.judge.timing.sampling import Sampler, Sampling
 from evaluator.judge.timing.timed_call import Calibrations, Caller, CallInputs, InputKind, Participant
 from evaluator.judge.timing.timeline import Timeline
+from evaluator.judge.timing.track import INFERENCE, TRAINING, Track
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import CallMode, WeightReport
 from evaluator.protocol.shared_memory import Block, TensorSpec

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from evaluator.evaluation import ErrorFigures, Gradients, SampleSeries, SpeedupStatus, TrackFigures, Verdict
-from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Track
+from evaluator.judge.timing.figures import Measured
+from evaluator.judge.timing.track import INFERENCE, INFERENCE_WARM, TRAINING, Track
 from evaluator.roofline import Roofline
 
 __all__ = ["HARMLESS", "Outcome"]

@@ -38,8 +38,9 @@ from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedC
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
 from evaluator.judge.result import HARMLESS, Outcome
 from evaluator.judge.timing.interference import InterferenceMonitor
-from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
+from evaluator.judge.timing.sampling import Pair, Sampling
 from evaluator.judge.timing.timed_call import ANY_OUTPUT, Calibrations, Caller, Participant
+from evaluator.judge.timing.track import INFERENCE, INFERENCE_WARM, TRAINING, Track
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import MAX_GRADIENTS, CallMode, Failure
 from evaluator.protocol.shared_memory import Block, create_block

@@ -16,9 +16,11 @@ from evaluator.judge.device.telemetry import NoSensors
 from evaluator.judge.errors import ClocksDisagree, Violation
 from evaluator.judge.link import TimedCall
 from evaluator.judge.result import Outcome
+from evaluator.judge.timing.figures import Measured
 from evaluator.judge.timing.interference import InterferenceMonitor
-from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
+from evaluator.judge.timing.sampling import Pair, Sampler
 from evaluator.judge.timing.timed_call import Calibration, Calibrations, Caller
+from evaluator.judge.timing.track import INFERENCE, INFERENCE_WARM, TRAINING, Track
 from evaluator.protocol.control_page import CallMode, CallReport
 
 _OVERHEAD_MS = 0.8
