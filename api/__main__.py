@@ -9,7 +9,7 @@ import sys
 from api.server import make_server
 from evaluator import logs
 from evaluator.errors import ProblemError
-from evaluator.problems.problem import load_problems
+from evaluator.problems.loading import load_problems
 from runtime import tracing
 from runtime.settings import InvalidSettings, Settings
 

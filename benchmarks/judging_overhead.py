@@ -24,7 +24,7 @@ from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.interpreter import python_command, python_environment
-from evaluator.problems.problem import load_problems
+from evaluator.problems.loading import load_problems
 
 _PROBLEMS = Path(__file__).parent.parent / "reference_models"
 _SAME = "from model import Model\n\nclass ModelNew(Model):\n    pass\n"

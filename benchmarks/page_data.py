@@ -21,7 +21,8 @@ from alembic import command
 from sqlalchemy import Engine
 
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 from evaluator.roofline import Roofline
 from runtime.settings import Settings
 from storage.database import alembic_config, create_engine_for, migrate, session_factory

@@ -24,7 +24,7 @@ from statistics import median
 from benchmarks.graded_plainly import grade_plainly
 from benchmarks.throughput import usual_devices
 from demo.service import running_service
-from evaluator.problems.problem import load_problems
+from evaluator.problems.loading import load_problems
 from kerneljudge.client import Client
 from kerneljudge.records import SubmissionRecord
 from tests.corpus import Case, load_cases

@@ -28,7 +28,7 @@ from evaluator.engine import Engine
 from evaluator.errors import EvaluatorError
 from evaluator.evaluation import Evaluation, Interval
 from evaluator.interpreter import python_command, python_environment
-from evaluator.problems.problem import load_problems
+from evaluator.problems.loading import load_problems
 
 __all__ = ["Run", "excludes_1", "planned", "told"]
 

@@ -21,7 +21,8 @@ from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 
 __all__ = ["main"]
 

@@ -26,7 +26,8 @@ import evaluator
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 
 __all__ = ["PROBLEMS", "Taken", "medians"]
 

@@ -32,7 +32,8 @@ from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
 from evaluator.interpreter import python_command, python_environment
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
 _SLOWDOWNS: Final = (0.01, 0.02, 0.05)

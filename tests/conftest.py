@@ -17,7 +17,8 @@ from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.ids import new_id

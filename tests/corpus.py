@@ -15,7 +15,8 @@ from typing import Any
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
-from evaluator.problems.problem import Problem, load_problem, load_problems
+from evaluator.problems.loading import load_problem, load_problems
+from evaluator.problems.problem import Problem
 
 __all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "KINDS", "Case", "known_problems", "load_case", "load_cases"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluator.evaluation import Verdict
-from evaluator.problems.problem import load_problems
+from evaluator.problems.loading import load_problems
 from tests.core import core_cases, demands_of, is_slow
 from tests.corpus import ATTACKS, load_cases
 from tests.redteam.mutations import MUTATIONS

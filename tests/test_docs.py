@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.evaluation import Verdict
 from evaluator.flags import FlagKind
-from evaluator.problems.problem import load_problem
+from evaluator.problems.loading import load_problem
 from evaluator.problems.vetting import REFUSALS, Label
 from kerneljudge.cli.app import app
 from runtime.settings import Settings

@@ -16,7 +16,8 @@ from api.records.queries import BatchSnapshot, StatusSnapshot, batch_snapshots, 
 from api.services.rate_limit import Meter
 from api.services.response_cache import ResponseCache
 from api.services.status_watcher import Watcher
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.database import CommitMark, create_engine_for, migrate, session_factory
 from storage.problems import sync_problems

@@ -16,7 +16,8 @@ from evaluator.config import DEVICE_KINDS
 from evaluator.devices.discovery import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from evaluator.problems.problem import Problem, save_vetting
+from evaluator.problems.loading import save_vetting
+from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from kerneljudge.cli import diagnosis_tables, follow, render
 from kerneljudge.cli.keys import keys_app

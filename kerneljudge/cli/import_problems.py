@@ -15,7 +15,7 @@ from rich.text import Text
 
 from evaluator.errors import EvaluatorError
 from evaluator.problems.importing import LEVELS, Admission, AdmissionStatus, find_files, import_file
-from evaluator.problems.problem import load_problem, save_vetting
+from evaluator.problems.loading import load_problem, save_vetting
 from kerneljudge.cli.output import BadUsage, ExitStatus
 from kerneljudge.cli.render import plain
 from kerneljudge.grading import local

@@ -10,7 +10,8 @@ from typing import Final
 
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.interpreter import DISTRIBUTION_ROOT
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 
 __all__ = [
     "Given",

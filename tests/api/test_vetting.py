@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api.services.container import Services
-from evaluator.problems.problem import load_problem, save_vetting
+from evaluator.problems.loading import load_problem, save_vetting
 from evaluator.problems.vetting import MEANING, NOT_VETTED, REFUSALS, Label, Vetting
 from runtime.settings import Settings
 from storage.vettings import record_vetting

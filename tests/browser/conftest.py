@@ -16,7 +16,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 from demo.service import running_service
 from evaluator.evaluation import Verdict
-from evaluator.problems.problem import Problem, load_problems
+from evaluator.problems.loading import load_problems
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
 from tests.api.seeds import failed, passed

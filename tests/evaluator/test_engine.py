@@ -32,7 +32,8 @@ from evaluator.flags import FlagKind
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.memory_plan import plan_memory
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 from evaluator.processes import environment as surroundings_module
 from evaluator.processes import runner_pool
 from evaluator.processes.runner_handle import RunnerHandle

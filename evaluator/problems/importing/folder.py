@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from evaluator.errors import ProblemError
-from evaluator.problems.problem import KernelBenchIdentity, Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import KernelBenchIdentity, Problem
 
 __all__ = ["known_problem", "manifest", "write_problem"]
 

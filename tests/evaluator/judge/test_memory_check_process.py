@@ -11,8 +11,9 @@ from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.device.cuda import cuda_capacity
 from evaluator.judge.memory_plan import draft_plan, fitting_share
+from evaluator.problems.loading import load_problem
 from evaluator.problems.memory_check import Planned, plan_each
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.problem import Problem
 from evaluator.protocol.shared_memory import TensorSpec
 
 _GIB = 2**30

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import ProblemError
-from evaluator.problems.problem import KernelBenchIdentity, Problem, Tolerance, load_problem, load_problems
+from evaluator.problems.loading import load_problem, load_problems
+from evaluator.problems.problem import KernelBenchIdentity, Problem, Tolerance
 from evaluator.problems.vetting import NOT_VETTED
 
 REFERENCE = """\

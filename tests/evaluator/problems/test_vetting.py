@@ -17,7 +17,8 @@ from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.problems.problem import Problem, load_problem, load_problems, save_vetting
+from evaluator.problems.loading import load_problem, load_problems, save_vetting
+from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
 from evaluator.problems.vetting.probes import (
     ABSENT_CONSTANTS,

@@ -14,7 +14,8 @@ from evaluator.config import BASELINES, LOWER_PRECISIONS, EvalConfig, SamplingPl
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault, ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.runner.variants import as_baseline
 from tests.corpus import load_case

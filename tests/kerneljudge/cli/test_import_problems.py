@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import DoesNotFit
-from evaluator.problems.problem import load_problem, load_problems
+from evaluator.problems.loading import load_problem, load_problems
 from evaluator.problems.vetting import Label
 from kerneljudge.cli import import_problems
 from kerneljudge.grading import local

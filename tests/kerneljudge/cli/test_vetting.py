@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import InfrastructureFault
-from evaluator.problems.problem import load_problem
+from evaluator.problems.loading import load_problem
 from evaluator.problems.vetting import REFUSALS, Label, Vetting
 from kerneljudge.cli import app as commands
 from kerneljudge.cli import render

@@ -14,7 +14,8 @@ import pytest
 from evaluator.config import EvalConfig
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Interval, Latency, Verdict
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import REFUSALS, Label
 from kerneljudge.cli.render import submission as rendered
 from kerneljudge.grading import local

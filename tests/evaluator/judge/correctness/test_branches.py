@@ -15,7 +15,7 @@ from evaluator.judge.correctness.native_precision import NativeGradients
 from evaluator.judge.correctness.reference import GradientSlice
 from evaluator.judge.correctness.verify import CallFindings
 from evaluator.judge.inputs.drawing import Variant
-from evaluator.problems.problem import load_problem
+from evaluator.problems.loading import load_problem
 from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
 

@@ -14,7 +14,8 @@ from evaluator.judge.correctness.commitment import INPUT_BLOCKS, Commitment
 from evaluator.judge.correctness.compare import compare_slice
 from evaluator.judge.correctness.native_precision import further_off
 from evaluator.judge.inputs.drawing import Variant
-from evaluator.problems.problem import Tolerance, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Tolerance
 from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
 

@@ -17,7 +17,8 @@ from evaluator.judge.correctness.fingerprint import Fingerprinter
 from evaluator.judge.correctness.reference import Signature
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 from evaluator.protocol.shared_memory import TensorSpec
 
 # Two slices on a CPU, of 511 rows and of 2. A row of bytes is no whole number of words, so neither is where they meet.

@@ -17,7 +17,8 @@ from evaluator.judge.correctness.commitment import INPUT_BLOCKS, Commitment
 from evaluator.judge.correctness.verify import CallFindings
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import Variant
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
 

@@ -19,7 +19,8 @@ from evaluator.errors import ProblemError
 from evaluator.evaluation import Verdict
 from evaluator.judge.inputs.drawing import InputSource
 from evaluator.judge.inputs.seeding import SECRET_SEEDS
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 
 _HEAD = """\
 import random

@@ -10,7 +10,7 @@ from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.problems.problem import load_problem
+from evaluator.problems.loading import load_problem
 
 REFERENCE = """\
 import torch

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from evaluator.config import SETTABLE_LIMITS, Limits, checked_limits, parse_limits
 from evaluator.errors import ProblemError
-from evaluator.problems.problem import Problem, load_problem
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.local import configure
 from runtime.settings import Settings
