@@ -1,0 +1,56 @@
+"""Tables of problems, their vettings, and sources."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKeyConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from storage.models.base import Base
+
+__all__ = ["StoredProblem", "StoredSource", "StoredVetting"]
+
+
+class StoredSource(Base):
+    """One text, stored once however often it is submitted."""
+
+    __tablename__ = "sources"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    text: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class StoredProblem(Base):
+    """One version of a problem, as ``Problem.to_dict`` wrote it.
+
+    ``vettings``: the vettings of this version that came with the problem, each as ``Vetting.to_dict`` wrote it.
+    """
+
+    __tablename__ = "problems"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[str] = mapped_column(primary_key=True)
+    definition: Mapped[dict[str, Any]]
+    current: Mapped[bool] = mapped_column(index=True)
+    created_at: Mapped[datetime]
+    vettings: Mapped[list[dict[str, Any]]] = mapped_column(default=list, server_default="[]")
+
+
+class StoredVetting(Base):
+    """A worker's vetting of one version of a problem, at one precision on one kind of device.
+
+    ``record`` is as ``Vetting.to_dict`` wrote it.
+    """
+
+    __tablename__ = "vettings"
+    __table_args__ = (ForeignKeyConstraint(["problem", "problem_version"], ["problems.id", "problems.version"]),)
+
+    problem: Mapped[str] = mapped_column(primary_key=True)
+    problem_version: Mapped[str] = mapped_column(primary_key=True)
+    precision: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(primary_key=True)
+    record: Mapped[dict[str, Any]]
+    found_at: Mapped[datetime]
