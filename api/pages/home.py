@@ -21,7 +21,7 @@ from evaluator.problems.problem import Problem
 from storage.access.visibility import Viewer
 from storage.leaderboards.read import Entry, Ranking, leaders
 from storage.queue.workers import list_workers
-from storage.submissions.submissions import Filters, Submissions
+from storage.submissions.listing import Filters, page_of_submissions
 
 __all__ = ["home_page", "router"]
 
@@ -62,7 +62,7 @@ def home_page(
     problems, refusals = list(vetted.problems.values()), vetted.refusals
     ranked = [problem for problem in problems if problem.id not in refusals]
     leading = _leaders(session, ranked, track, size)
-    latest = Submissions(session).page(Filters(), None, _LATEST, viewer=viewer).items
+    latest = page_of_submissions(session, Filters(), None, _LATEST, viewer=viewer).items
     return render(
         request,
         "home.html",

@@ -18,8 +18,9 @@ from api.services.container import ReadSession, ServicesDep
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from storage.access.visibility import Viewer
 from storage.models import Submission
+from storage.submissions.listing import Filters, page_of_submissions
 from storage.submissions.related import previous_submission, ranking_leader
-from storage.submissions.submissions import COMPLETE, Filters, Submissions, whole_log
+from storage.submissions.submissions import COMPLETE, whole_log
 
 __all__ = ["router"]
 
@@ -44,7 +45,7 @@ def submissions_page(
 ) -> Response:
     """List submissions under the filters of the address, the latest first."""
     given = {"problem": problem or None, "author": author or None, "label": label or None, "verdict": verdict or None}
-    page = Submissions(session).page(Filters(**given), cursor, _ROWS, viewer=viewer)
+    page = page_of_submissions(session, Filters(**given), cursor, _ROWS, viewer=viewer)
     return render(
         request,
         "submissions.html",

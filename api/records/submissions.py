@@ -43,6 +43,7 @@ from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Sub
 from storage.queue.activity import shown_to
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, waiting_for
 from storage.queue.workers import Worker, list_workers
+from storage.submissions.listing import queue_position
 from storage.submissions.submissions import Submissions
 
 __all__ = [
@@ -88,7 +89,7 @@ def current_record(
     """
     submissions = Submissions(session)
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
-    record = _submission_record(submission, workers, submissions.queue_position(submission), viewer)
+    record = _submission_record(submission, workers, queue_position(session, submission), viewer)
     # Without an evaluation there is no diagnosis. Only passed submissions are ever re-evaluated.
     if submission.evaluation is None or not record.source_shown:
         return record

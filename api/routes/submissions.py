@@ -46,7 +46,8 @@ from storage.grading.diagnoses import Diagnoses, NoDiagnosisWorker, NotDiagnosab
 from storage.grading.verification import verify_leaders
 from storage.grading.withdrawal import NotPublishable, NotRanked, publish, reinstate, withdraw
 from storage.models import Submission
-from storage.submissions.submissions import WITH_SOURCE, Filters, NotRetriable, Submissions
+from storage.submissions.listing import Filters, page_of_submissions
+from storage.submissions.submissions import WITH_SOURCE, NotRetriable, Submissions
 
 __all__ = ["IdempotencyKey", "creation_headers", "router"]
 
@@ -140,7 +141,7 @@ def list_submissions(
 ) -> SubmissionPage:
     """List the submissions that meet all of the conditions and that you may see, newest first."""
     filters = Filters(problem=problem, device=device, status=status, verdict=verdict, author=author, label=label)
-    page = Submissions(session).page(filters, cursor, limit, viewer=viewer)
+    page = page_of_submissions(session, filters, cursor, limit, viewer=viewer)
     return SubmissionPage(items=submission_records(session, page.items, viewer), next_cursor=page.next_cursor)
 
 

@@ -1,6 +1,7 @@
-"""Submissions as their owners see them: submit, look up, list, cancel.
+"""Submissions as their owners see them: submit, look up, cancel, retry.
 
-Bound to a session; nothing here commits. The operations of workers are in ``storage.grading.claims``.
+Bound to a session; nothing here commits. Lists are in ``storage.submissions.listing``, and the operations of workers in
+``storage.grading.claims``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, undefer
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.interfaces import ORMOption
@@ -22,7 +23,7 @@ from evaluator.config import EvalConfig, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
 from runtime.tracing import traceparent
-from storage.access.visibility import ADMIN_VIEWER, Viewer, Visibility, owned_key
+from storage.access.visibility import Visibility, owned_key
 from storage.clock import database_now
 from storage.columns import clean_text
 from storage.ids import new_id
@@ -31,7 +32,6 @@ from storage.metrics.counters import count
 from storage.metrics.metrics import ACCEPTED, attempt_ended, ended
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements
-from storage.queue.fair_order import ahead_of
 from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
 from storage.submissions.completion import completed, reopened
 from storage.submissions.evaluations import store_evaluation
@@ -41,11 +41,9 @@ __all__ = [
     "CANCELLED",
     "COMPLETE",
     "WITH_SOURCE",
-    "Filters",
     "IdempotencyConflict",
     "NewSubmission",
     "NotRetriable",
-    "Page",
     "Submissions",
     "UnknownProblem",
     "UnknownSubmission",
@@ -158,26 +156,6 @@ class NewSubmission:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Filters:
-    """Conditions on submissions; ``None`` is no condition."""
-
-    problem: str | None = None
-    device: str | None = None
-    status: str | None = None
-    verdict: str | None = None
-    author: str | None = None
-    label: str | None = None
-
-
-@dataclass(frozen=True)
-class Page:
-    """Submissions, newest first; ``next_cursor`` is ``None`` on the last page."""
-
-    items: Sequence[Submission]
-    next_cursor: str | None
-
-
 def problem_and_candidate(session: Session, submission: Submission) -> tuple[Problem, Candidate]:
     """Return the problem and the candidate of ``submission``."""
     problem = session.get(StoredProblem, (submission.problem, submission.problem_version))
@@ -278,55 +256,6 @@ class Submissions:
     def get(self, submission_id: str, also: Sequence[ORMOption] = ()) -> Submission | None:
         """Return the submission as it is in the database now. ``also``: ``WITH_SOURCE`` or ``COMPLETE``."""
         return self._session.get(Submission, submission_id, populate_existing=True, options=also)
-
-    def page(
-        self,
-        filters: Filters | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-        *,
-        viewer: Viewer = ADMIN_VIEWER,
-    ) -> Page:
-        """Return up to ``limit`` submissions that ``viewer`` sees, newest first, after the submission ``cursor``."""
-        # Not "is null": SQLite would use its index, which matches nearly all rows, and sort them.
-        handed_in = select(Submission.id).where(
-            viewer.visible(Submission), func.coalesce(Submission.verifies, "") == ""
-        )
-        query, identity = handed_in, Submission.id
-        for name, wanted in vars(filters or Filters()).items():
-            if wanted is None:
-                continue
-            if name == "verdict":
-                # Ordered by the evaluations' index, so that a rare verdict is not searched among all submissions.
-                identity = StoredEvaluation.submission_id
-                query = query.join(StoredEvaluation, identity == Submission.id)
-                query = query.where(StoredEvaluation.verdict == wanted)
-            else:
-                query = query.where(getattr(Submission, name) == wanted)
-        if cursor is not None:
-            query = query.where(identity < cursor)
-        # First the ids, then the rows: rows that are sorted and skipped must not be read with their evaluations.
-        found = self._session.scalars(query.order_by(identity.desc()).limit(limit + 1)).all()
-        whole = select(Submission).where(Submission.id.in_(found)).order_by(Submission.id.desc())
-        rows = self._session.scalars(whole).all() if found else []
-        return Page(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
-
-    def queue_position(self, submission: Submission) -> int | None:
-        """Return the submission's position in its queue, counted from 1; ``None`` if it does not wait."""
-        if submission.status != Status.QUEUED:
-            return None
-        ahead = (
-            select(func.count())
-            .select_from(Submission)
-            .where(
-                Submission.status == Status.QUEUED,
-                Submission.stage == submission.stage,
-                ahead_of(submission),
-            )
-        )
-        if submission.stage == "evaluate":
-            ahead = ahead.where(Submission.device == submission.device)
-        return 1 + (self._session.scalar(ahead) or 0)
 
     def cancel(self, submission_id: str) -> Submission:
         """Cancel a submission that is not over; a worker that works on it notices soon, when it checks its claim.

@@ -29,6 +29,7 @@ from storage.batches.batches import Batches, BatchLine
 from storage.batches.webhooks import InvalidUrl, Webhooks, checked_url
 from storage.models import BatchStatus, Webhook
 from storage.submissions.deduplication import Ranks
+from storage.submissions.listing import page_of_submissions
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.worker.conftest import Installation
@@ -66,7 +67,7 @@ def over(installation: Installation) -> str:
         batches.add(batch.id, [BatchLine(1, new)], [], Ranks())
         batches.received(batch.id, "")
         assert not Webhooks(session).is_due()
-        waiting = next(each for each in Submissions(session).page().items if each.finished_at is None)
+        waiting = next(each for each in page_of_submissions(session).items if each.finished_at is None)
         Submissions(session).cancel(waiting.id)
         assert Webhooks(session).is_due()
     return batch.id

@@ -35,12 +35,12 @@ def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED, fault: Fault | N
         )
 
     def grade() -> None:
-        from storage.submissions.submissions import Submissions
+        from storage.submissions.listing import page_of_submissions
 
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with seeds.sessions() as session:
-                items = Submissions(session).page().items
+                items = page_of_submissions(session).items
             if items:
                 seeds.evaluate(items[0].id, evaluation)
                 if fault is not None:
@@ -217,11 +217,12 @@ def test_submit_may_ask_for_a_device_by_its_name(online: Cli, candidate: Path) -
 
 
 def test_watching_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    from storage.submissions.listing import page_of_submissions
     from storage.submissions.submissions import Submissions
 
     def cancel() -> None:
         with seeds.sessions.begin() as session:
-            for item in Submissions(session).page().items:
+            for item in page_of_submissions(session).items:
                 Submissions(session).cancel(item.id)
 
     canceller = threading.Timer(2.0, cancel)
@@ -253,11 +254,12 @@ def test_a_service_that_is_away_is_our_fault(cli: Cli, candidate: Path, monkeypa
 
 def test_a_submission_that_was_cancelled_got_no_verdict(online: Cli, candidate: Path, seeds: Seeds) -> None:
     def cancel() -> None:
+        from storage.submissions.listing import page_of_submissions
         from storage.submissions.submissions import Submissions
 
         while True:
             with seeds.sessions.begin() as session:
-                for item in Submissions(session).page().items:
+                for item in page_of_submissions(session).items:
                     Submissions(session).cancel(item.id)
                     return
             time.sleep(0.05)

@@ -40,6 +40,7 @@ from kerneljudge.grading.local import Bench, Outcome
 from kerneljudge.grading.results import ResultFile, is_unsettled
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import ProblemRecord, blank_record
+from storage.submissions.listing import page_of_submissions
 from storage.submissions.submissions import Submissions
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, failed, passed
@@ -261,7 +262,7 @@ def grading(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     def work() -> None:
         while not ended.wait(0.05):
             with seeds.sessions() as session:
-                waiting = [row.id for row in Submissions(session).page().items if row.status == "queued"]
+                waiting = [row.id for row in page_of_submissions(session).items if row.status == "queued"]
                 sources = {each: Submissions(session).source_of(each) for each in waiting}
             for each, source in sources.items():
                 wrong = "wrong" in source
@@ -522,7 +523,7 @@ def test_what_could_not_be_graded_is_status_3_and_graded_again(
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with seeds.sessions() as session:
-                items = Submissions(session).page().items
+                items = page_of_submissions(session).items
             if items:
                 seeds.fault(seeds.claim_build(items[0].id), "the judge died", final=True)
                 return

@@ -16,7 +16,8 @@ from storage.database import create_engine_for, session_factory
 from storage.grading.claims import Claims
 from storage.models import BatchItem, BatchStatus, Submission
 from storage.submissions.deduplication import Ranks
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.listing import page_of_submissions
+from storage.submissions.submissions import NewSubmission
 from tests.storage.conftest import LEASE_S, candidate, passed
 
 
@@ -172,7 +173,7 @@ def test_nothing_comes_into_a_batch_that_was_cancelled(
             raise AssertionError("it was taken in")
     with sessions() as session:
         assert Batches(session).by_key("k") is None
-        assert [row.status for row in Submissions(session).page().items] == ["cancelled"]
+        assert [row.status for row in page_of_submissions(session).items] == ["cancelled"]
 
 
 def test_a_batch_that_has_stopped_coming_in_makes_room_for_the_same_sent_anew(
@@ -194,7 +195,7 @@ def test_a_batch_that_has_stopped_coming_in_makes_room_for_the_same_sent_anew(
         )  # fmt: skip
         # Nobody was given its id: of its end nobody is told.
         assert batches.webhook_of(batch.id) is None
-        assert [row.status for row in Submissions(session).page().items] == ["cancelled"]
+        assert [row.status for row in page_of_submissions(session).items] == ["cancelled"]
 
 
 def test_a_batch_that_is_in_is_taken_over_by_nobody(

@@ -22,6 +22,7 @@ from storage.models import Submission, VerificationStatus
 from storage.queue import workers
 from storage.queue.eligibility import DeviceCapabilities
 from storage.queue.fair_order import lowest_rank
+from storage.submissions.listing import page_of_submissions
 from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, passed
 
@@ -99,7 +100,7 @@ def test_a_record_is_evaluated_again_last_of_all_on_a_device_of_the_same_name(gr
         assert lowest_rank(session, "cpu") == 1
         # Nobody has handed it in, so nobody lists or cancels it.
         submissions = Submissions(session)
-        assert [each.id for each in submissions.page().items] == [slower, first]
+        assert [each.id for each in page_of_submissions(session).items] == [slower, first]
         assert submissions.cancel(check.id).status == "queued"
 
 

@@ -22,6 +22,7 @@ from storage.queue.fair_order import LAST_RANK, AffinityStreak, GradingKey, Queu
 from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.queue.workers import Condition, register
 from storage.submissions.deduplication import Ranks
+from storage.submissions.listing import page_of_submissions, queue_position
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate
 
@@ -469,8 +470,7 @@ def test_the_place_in_the_queue_follows_the_order(
     hand_in("b", 3)
     submit(label="single")
     with sessions() as session:
-        submissions = Submissions(session)
-        places = {row.label: submissions.queue_position(row) for row in submissions.page().items}
+        places = {row.label: queue_position(session, row) for row in page_of_submissions(session).items}
     assert places == {"single": 1, "a1": 2, "b1": 3, "a2": 4, "b2": 5, "a3": 6, "b3": 7}
 
 

@@ -18,8 +18,8 @@ from storage.grading.claims import Claims
 from storage.models import StoredSource, Submission
 from storage.queue import workers
 from storage.queue.wakeups import take_requested_wakeups
+from storage.submissions.listing import Filters, page_of_submissions, queue_position
 from storage.submissions.submissions import (
-    Filters,
     IdempotencyConflict,
     NewSubmission,
     NotRetriable,
@@ -150,7 +150,7 @@ def test_pages_go_from_the_newest_to_the_oldest(sessions: sessionmaker[Session],
         cursor = None
         sizes = []
         while True:
-            page = Submissions(session).page(Filters(author="ada"), cursor, limit=2)
+            page = page_of_submissions(session, Filters(author="ada"), cursor, limit=2)
             seen += [row.id for row in page.items]
             sizes.append(len(page.items))
             cursor = page.next_cursor
@@ -174,10 +174,10 @@ def test_every_filter_filters(
         Filters(label="l"),
     ]
     with sessions() as session:
-        assert len(Submissions(session).page().items) == 2
+        assert len(page_of_submissions(session).items) == 2
         for each in filters:
-            assert [row.id for row in Submissions(session).page(each).items] == [wanted]
-        assert Submissions(session).page(Filters(author="\x00")).items == []
+            assert [row.id for row in page_of_submissions(session, each).items] == [wanted]
+        assert page_of_submissions(session, Filters(author="\x00")).items == []
 
 
 def test_a_verdict_is_looked_for_among_its_own(
@@ -189,10 +189,10 @@ def test_a_verdict_is_looked_for_among_its_own(
     statements: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *given: statements.append((given[2], given[3])))
     with sessions() as session:
-        first = Submissions(session).page(Filters(verdict="passed", author="ada"), limit=2)
-        rest = Submissions(session).page(Filters(verdict="passed", author="ada"), first.next_cursor, limit=2)
+        first = page_of_submissions(session, Filters(verdict="passed", author="ada"), limit=2)
+        rest = page_of_submissions(session, Filters(verdict="passed", author="ada"), first.next_cursor, limit=2)
         assert [row.id for row in (*first.items, *rest.items)] == ids
-        assert Submissions(session).page(Filters(verdict="timeout")).items == []
+        assert page_of_submissions(session, Filters(verdict="timeout")).items == []
         if engine.dialect.name != "sqlite":
             return
         listed, given = next(each for each in statements if "LIMIT" in each[0])
@@ -221,7 +221,7 @@ def _position_of(sessions: sessionmaker[Session]) -> Callable[..., int | None]:
                 return position(submission_id, own)
         submission = Submissions(session).get(submission_id)
         assert submission is not None
-        return Submissions(session).queue_position(submission)
+        return queue_position(session, submission)
 
     return position
 
