@@ -41,13 +41,14 @@ from runtime import tracing
 from runtime.settings import Settings
 from storage.grading.claims import Claim, Claims
 from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
+from storage.grading.leases import LeaseQueue
 from storage.models import Stage
 from storage.queue.eligibility import DeviceCapabilities
 from storage.queue.fair_order import AffinityStreak, GradingKey
 from storage.vettings import record_vetting
 from worker.busy import BusyClock
 from worker.device_gate import DeviceGate
-from worker.lease_keeper import AnyClaim, LeaseKeeper, LeaseStore
+from worker.lease_keeper import AnyClaim, LeaseKeeper
 from worker.spans import stages
 from worker.together import GroupEngine, GroupRun, NotStarted
 
@@ -392,7 +393,7 @@ class Grader:
     def _work_on(
         self,
         what: str,
-        lease_store: Callable[[Session], LeaseStore[AnyClaim]],
+        lease_queue: Callable[[Session], LeaseQueue[Any, AnyClaim]],
         claim: AnyClaim,
         work: Callable[[AnyClaim, LeaseKeeper[AnyClaim]], Record],
         preempted: Callable[[Session], bool] | None = None,
@@ -402,15 +403,15 @@ class Grader:
             LeaseKeeper(
                 self._sessions,
                 self._readers,
-                lease_store,
+                lease_queue,
                 claim,
                 lease_s=self._settings.lease_s,
                 stopping=self._requeueing,
                 preempted=preempted,
             ) as keeper,
         ):
-            record = self._outcome(lease_store, claim, keeper, work)
-            if record is not None and not self._record(lease_store, claim, record):
+            record = self._outcome(lease_queue, claim, keeper, work)
+            if record is not None and not self._record(lease_queue, claim, record):
                 _log.warning("the claim was lost or cancelled; the result is dropped")
         if not self._stopping.is_set():
             self._engine.start_ahead()
@@ -442,7 +443,7 @@ class Grader:
 
     def _outcome(
         self,
-        lease_store: Callable[[Session], LeaseStore[AnyClaim]],
+        lease_queue: Callable[[Session], LeaseQueue[Any, AnyClaim]],
         claim: AnyClaim,
         keeper: LeaseKeeper[AnyClaim],
         work: Callable[[AnyClaim, LeaseKeeper[AnyClaim]], Record],
@@ -456,7 +457,7 @@ class Grader:
                 return None
             why = "an evaluation goes first" if keeper.preempted else "this worker is being stopped"
             _log.info("given back: %s", why)
-            return lambda session: lease_store(session).release(claim)
+            return lambda session: lease_queue(session).release(claim)
         except EvaluatorError as error:
             _log.warning("a fault of ours: %s", error)
             tracing.fault(error)
@@ -465,13 +466,15 @@ class Grader:
                     self._gate.fault(claim.submission_id, str(error))
                 self._renew_engine()
             retriable = error.retriable
-            return self._fault(lease_store, claim, str(error), retriable=retriable)
+            return self._fault(lease_queue, claim, str(error), retriable=retriable)
         except Exception as error:  # noqa: BLE001 - a bug of ours is never the candidate's verdict
             _log.exception("unexpected")
             tracing.fault(error)
-            return self._fault(lease_store, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
+            return self._fault(lease_queue, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
 
-    def _record(self, lease_store: Callable[[Session], LeaseStore[AnyClaim]], claim: AnyClaim, record: Record) -> bool:
+    def _record(
+        self, lease_queue: Callable[[Session], LeaseQueue[Any, AnyClaim]], claim: AnyClaim, record: Record
+    ) -> bool:
         """Record the result of the work; if that fails, record a fault of ours with the reason."""
         try:
             return self._persist(record)
@@ -483,13 +486,18 @@ class Grader:
             # The driver's message alone: the statement, with all its data, is in the log.
             reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
             detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"
-            return self._persist(self._fault(lease_store, claim, detail, retriable=True))
+            return self._persist(self._fault(lease_queue, claim, detail, retriable=True))
 
     def _fault(
-        self, lease_store: Callable[[Session], LeaseStore[AnyClaim]], claim: AnyClaim, detail: str, *, retriable: bool
+        self,
+        lease_queue: Callable[[Session], LeaseQueue[Any, AnyClaim]],
+        claim: AnyClaim,
+        detail: str,
+        *,
+        retriable: bool,
     ) -> Record:
         limit = self._settings.max_attempts
-        return lambda session: lease_store(session).record_fault(claim, detail, retriable=retriable, max_attempts=limit)
+        return lambda session: lease_queue(session).record_fault(claim, detail, retriable=retriable, max_attempts=limit)
 
     def _renew_engine(self) -> None:
         """Restart the engine after a fault of the machine, so that no old process is used again."""

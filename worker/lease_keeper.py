@@ -8,34 +8,22 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.engine import Progress
 from storage.grading.claims import Claim
 from storage.grading.diagnoses import DiagnosisClaim
+from storage.grading.leases import LeaseQueue
 
-__all__ = ["AnyClaim", "LeaseKeeper", "LeaseStore"]
+__all__ = ["AnyClaim", "LeaseKeeper"]
 
 AnyClaim = TypeVar("AnyClaim", Claim, DiagnosisClaim)
-_Claim_contra = TypeVar("_Claim_contra", contravariant=True)
 
 _TICK_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
-
-
-class LeaseStore(Protocol[_Claim_contra]):
-    """The store of claims of one kind, within one session: ``Claims`` or ``Diagnoses``."""
-
-    def renew(self, claim: _Claim_contra, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool: ...
-
-    def holds(self, claim: _Claim_contra) -> bool: ...
-
-    def release(self, claim: _Claim_contra) -> bool: ...
-
-    def record_fault(self, claim: _Claim_contra, detail: str, *, retriable: bool, max_attempts: int) -> bool: ...
 
 
 class LeaseKeeper(Generic[AnyClaim]):
@@ -49,7 +37,7 @@ class LeaseKeeper(Generic[AnyClaim]):
         self,
         sessions: sessionmaker[Session],
         readers: sessionmaker[Session],
-        lease_store: Callable[[Session], LeaseStore[AnyClaim]],
+        lease_queue: Callable[[Session], LeaseQueue[Any, AnyClaim]],
         claim: AnyClaim,
         *,
         lease_s: float,
@@ -58,7 +46,7 @@ class LeaseKeeper(Generic[AnyClaim]):
     ) -> None:
         self._sessions = sessions
         self._readers = readers
-        self._lease_store: Callable[[Session], LeaseStore[AnyClaim]] = lease_store
+        self._lease_queue: Callable[[Session], LeaseQueue[Any, AnyClaim]] = lease_queue
         self._claim: AnyClaim = claim
         self._preempted_by = preempted
         self._lease_s = lease_s
@@ -113,7 +101,7 @@ class LeaseKeeper(Generic[AnyClaim]):
                     shown, renewed = progress, time.monotonic()
                 else:
                     with self._readers() as session:
-                        held = self._lease_store(session).holds(self._claim)
+                        held = self._lease_queue(session).holds(self._claim)
                 if self._preempted_by is not None:
                     with self._readers() as session:
                         if self._preempted_by(session):
@@ -127,4 +115,4 @@ class LeaseKeeper(Generic[AnyClaim]):
     def _renew(self, progress: Progress | None) -> bool:
         report = None if progress is None else (progress.stage, progress.message, progress.share)
         with self._sessions.begin() as session:
-            return self._lease_store(session).renew(self._claim, self._lease_s, report)
+            return self._lease_queue(session).renew(self._claim, self._lease_s, report)

@@ -1,20 +1,17 @@
-"""Submissions as workers handle them: claim, renew, record, and release overdue ones.
+"""Submissions as workers handle them: claim, record, and release overdue ones.
 
-A claim is one ``UPDATE … WHERE status``, so exactly one worker wins. It has a token: results of a worker whose claim is
-gone (its lease expired, or the submission was cancelled) are dropped.
+``storage.grading.leases`` has the parts that claims share with those of diagnoses.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVarTuple
 
-from sqlalchemy import CursorResult, Select, and_, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, and_, func, select, update
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.evaluation import Evaluation, Status
@@ -22,12 +19,13 @@ from evaluator.problems.problem import Problem
 from runtime.settings import MEASURE_AGAIN_S
 from storage.clock import database_now
 from storage.grading.diagnoses import Diagnoses
+from storage.grading.leases import UNCLAIMED, LeaseQueue
 from storage.grading.verification import check_failed, conclude, request_verification
 from storage.leaderboards.entries import add_to_leaderboards
 from storage.metrics import metrics
 from storage.models import Attempt, AttemptOutcome, Stage, Submission
 from storage.queue.activity import FAULTS
-from storage.queue.backoff import backoff_after, is_due, pause_after_unsettled
+from storage.queue.backoff import is_due, pause_after_unsettled
 from storage.queue.eligibility import NO_REQUIREMENTS, DeviceCapabilities, eligible_workers, runs_on
 from storage.queue.fair_order import LAST_RANK, QUEUE_ORDER, GradingKey, near
 from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
@@ -42,14 +40,8 @@ __all__ = ["Claim", "Claims"]
 _Columns = TypeVarTuple("_Columns")
 
 _CLAIMED: Final[dict[Stage, Status]] = {"build": Status.BUILDING, "evaluate": Status.EVALUATING}
-_UNCLAIMED: Final[dict[str, Any]] = {
-    "claim_token": None,
-    "claim_worker": None,
-    "lease_until": None,
-    "progress_stage": None,
-    "progress_message": None,
-    "progress_share": None,
-}
+_PROGRESS: Final = ("progress_stage", "progress_message", "progress_share")
+_UNCLAIMED: Final[dict[str, Any]] = {**UNCLAIMED, **dict.fromkeys(_PROGRESS)}
 _NOTIFIED_AT_ONCE: Final = 20
 """The number of a queue's first waiting submissions that get another wake-up at a time; the others get it later."""
 
@@ -101,11 +93,10 @@ class Claim:
         )
 
 
-class Claims:
-    """Claims within one session; nothing here commits."""
+class Claims(LeaseQueue[Submission, Claim]):
+    """Claims of submissions within one session; nothing here commits."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    _table = Submission
 
     def claim_next(
         self,
@@ -191,19 +182,14 @@ class Claims:
         )
         if self._left_to_others(waiting, stage, worker, device_capabilities, now):
             return None
-        token = secrets.token_hex(16)
         taken: dict[str, Any] = {
             "status": _CLAIMED[stage],
-            "claim_token": token,
-            "claim_worker": worker,
-            "lease_until": now + timedelta(seconds=lease_s),
             "attempts": Submission.faults + Submission.unsettled + 1,
-            "wakeup_due_at": None,
-            "not_before": None,
         }
         if stage == "evaluate":
             taken["started_at"] = now
-        if not self._update(waiting, taken):
+        token = self._take(waiting, worker, lease_s, now, taken)
+        if token is None:
             return None
         row = self._session.get(Submission, submission_id, populate_existing=True)
         assert row is not None
@@ -223,17 +209,6 @@ class Claims:
         self._session.flush()
         return self._claim_of(row, stage, token, worker, now)
 
-    def renew(self, claim: Claim, lease_s: float, progress: tuple[str, str, float | None] | None = None) -> bool:
-        """Extend the lease and show ``progress`` (stage, message, share); ``False``: the claim is lost or cancelled."""
-        values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
-        if progress is not None:
-            values.update(zip(("progress_stage", "progress_message", "progress_share"), progress, strict=True))
-        return self._update(Submission.claim_token == claim.token, values)
-
-    def holds(self, claim: Claim) -> bool:
-        """Whether the claim is still valid; this only reads, while ``renew`` writes."""
-        return self._session.scalar(select(Submission.id).where(Submission.claim_token == claim.token)) is not None
-
     def record_built(
         self,
         claim: Claim,
@@ -250,14 +225,14 @@ class Claims:
         """
         now = database_now(self._session)
         values = {
-            **_UNCLAIMED,
-            **_waiting(now),
+            **UNCLAIMED,
+            **self._waiting(now),
             "stage": "evaluate",
             "built_at": now,
             "build_s": seconds,
             "build_log": log,
         }
-        if not self._update(Submission.claim_token == claim.token, values):
+        if not self._set(claim.token, values):
             return False
         started_at = self._end_attempt(claim.token, claim.device, "built", "", now)
         metrics.stage_done(self._session, claim.submission_id, "build", started_at, now, last=False)
@@ -290,7 +265,7 @@ class Claims:
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
         if evaluation.unsettled:
             values["dedup_key"] = None
-        if not self._update(Submission.claim_token == claim.token, values):
+        if not self._set(claim.token, values):
             return False
         withheld = why_withheld(self._session, claim.problem.id, claim.problem.version, claim.precision, claim.device)
         stored = store_evaluation(evaluation, claim.submission_id, now, withheld)
@@ -318,45 +293,18 @@ class Claims:
         if pause is None:
             return False
         values = {
-            **_UNCLAIMED,
-            **_waiting(now),
+            **UNCLAIMED,
+            **self._waiting(now),
             "unsettled": times,
             "message": "it passed, and the machine was too noisy to tell how fast it is: it will be measured again",
             "not_before": now + pause,
             "wakeup_due_at": now + pause,
             "wakeups": 0,
         }
-        if not self._update(Submission.claim_token == claim.token, values):
+        if not self._set(claim.token, values):
             return False
         self._end_attempt(claim.token, claim.device, "unsettled", "the machine was too noisy for a figure", now)
         return True
-
-    def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
-        """Record a fault of ours: queue the submission again after a backoff, or end it as ``failed``.
-
-        It fails if the fault is not ``retriable``, or with the ``max_attempts``-th fault. ``False``: the claim is gone.
-        """
-        return self._fault(claim.token, "fault", detail, max_attempts if retriable else 0)
-
-    def release(self, claim: Claim, why: str = "the worker was stopped") -> bool:
-        """Queue the submission again without a fault. ``False``: the claim is gone."""
-        now = database_now(self._session)
-        if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
-            return False
-        self._end_attempt(claim.token, claim.device, "released", why, now)
-        request_wakeup(self._session, WakeUp(claim.submission_id, claim.stage, claim.device))
-        return True
-
-    def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
-        """Take submissions from workers whose leases have expired; return their number."""
-        now = now or database_now(self._session)
-        expired = select(Submission.claim_token, Submission.claim_worker).where(Submission.lease_until < now)
-        released = 0
-        for token, worker in self._session.execute(expired.order_by(Submission.id)).all():
-            assert token is not None
-            detail = f"worker {worker} was lost: it stopped renewing its lease"
-            released += self._fault(token, "lost", detail, max_attempts, expired_before=now)
-        return released
 
     def notify_overdue(
         self,
@@ -387,47 +335,37 @@ class Claims:
             request_wakeup(self._session, wakeup)
         return wakeups
 
-    def _fault(
-        self,
-        token: str,
-        outcome: AttemptOutcome,
-        detail: str,
-        max_attempts: int,
-        *,
-        expired_before: datetime | None = None,
-    ) -> bool:
-        now = database_now(self._session)
-        held = select(Submission).where(Submission.claim_token == token)
-        row = self._session.scalars(held.execution_options(populate_existing=True)).one_or_none()
-        if row is None:
-            return False
+    def _waiting(self, now: datetime) -> dict[str, Any]:
+        notified = {"wakeups": 1, "wakeup_due_at": now + repeat_after(1)}
+        return {"status": Status.QUEUED, **dict.fromkeys(_PROGRESS), **notified}
+
+    def _progress(self, stage: str, message: str, share: float | None) -> dict[str, Any]:
+        return dict(zip(_PROGRESS, (stage, message, share), strict=True))
+
+    def _failed(self, row: Submission, outcome: AttemptOutcome, detail: str, now: datetime) -> dict[str, Any]:
         faults = row.faults + 1
-        values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
+        if outcome == "lost" and faults > 1:
+            detail = f"set aside, for {self._lost(row.id, faults)} of {faults} attempts lost their worker: {detail}"
+        # No deduplication any more: equal submissions from now on are graded again.
+        values = {"status": Status.FAILED, "message": detail, "finished_at": now, "dedup_key": None}
+        return {**dict.fromkeys(_PROGRESS), **values}
+
+    def _backoff(self, outcome: AttemptOutcome, faults: int) -> timedelta:
         # A lost worker has cost a whole lease already, which is backoff enough.
-        rest = timedelta(0) if outcome == "lost" else backoff_after(faults)
-        if faults < max_attempts:
-            values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
-            if rest:
-                values |= {"not_before": now + rest, "wakeup_due_at": now + rest, "wakeups": 0}
-        else:
-            if outcome == "lost" and faults > 1:
-                detail = f"set aside, for {self._lost(row.id, faults)} of {faults} attempts lost their worker: {detail}"
-            # No deduplication any more: equal submissions from now on are graded again.
-            values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "dedup_key": None}
-        still = Submission.claim_token == token
-        if expired_before is not None:
-            still = and_(still, Submission.lease_until < expired_before)
-        if not self._update(still, values):
-            return False
+        return timedelta(0) if outcome == "lost" else super()._backoff(outcome, faults)
+
+    def _ended(
+        self, row: Submission, token: str, outcome: AttemptOutcome, detail: str, now: datetime, *, failed: bool
+    ) -> None:
         self._end_attempt(token, row.device, outcome, detail, now)
-        if faults >= max_attempts:
+        if failed:
             metrics.ended(self._session, Status.FAILED)
             completed(self._session, [row.id], now)
             check_failed(self._session, row.id, detail, now)
-        elif not rest:
-            stage: Stage = "build" if row.stage == "build" else "evaluate"
-            request_wakeup(self._session, WakeUp(row.id, stage, row.device))
-        return True
+
+    def _notify(self, row: Submission) -> None:
+        stage: Stage = "build" if row.stage == "build" else "evaluate"
+        request_wakeup(self._session, WakeUp(row.id, stage, row.device))
 
     def _lost(self, submission_id: str, faults: int) -> int:
         """Return how many of the last ``faults`` failed attempts lost their worker, this one included."""
@@ -578,12 +516,6 @@ class Claims:
         started_at: datetime = ended.started_at
         return started_at
 
-    def _update(self, condition: Any, values: dict[str, Any]) -> bool:
-        statement = update(Submission).where(condition).values(values).execution_options(synchronize_session=False)
-        result = self._session.execute(statement)
-        assert isinstance(result, CursorResult)
-        return result.rowcount == 1
-
 
 def _takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities | None, now: datetime) -> Any:
     """Return the SQL condition that a submission can be claimed for ``stage`` on ``device_capabilities`` now."""
@@ -599,7 +531,3 @@ def _takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities
 def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:
     """Return the query for the first ``count`` in the order of the queue."""
     return waiting.order_by(*QUEUE_ORDER).limit(count)
-
-
-def _waiting(now: datetime) -> dict[str, Any]:
-    return {"status": Status.QUEUED, "wakeups": 1, "wakeup_due_at": now + repeat_after(1)}

@@ -6,13 +6,12 @@ wake-up, while an evaluation waits for a device of the same kind. Bound to a ses
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, and_, or_, select, true, update
+from sqlalchemy import and_, or_, select, true
 from sqlalchemy.orm import Session
 
 from evaluator.candidates.candidate import Candidate
@@ -20,8 +19,9 @@ from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
 from storage.clock import database_now
-from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
-from storage.queue.backoff import backoff_after, is_due
+from storage.grading.leases import UNCLAIMED, LeaseQueue
+from storage.models import AttemptOutcome, DiagnosisStatus, StoredDiagnosis, Submission
+from storage.queue.backoff import is_due
 from storage.queue.celery_app import diagnosis_queue
 from storage.queue.eligibility import capabilities_of, runs_on
 from storage.queue.wakeups import FIRST_REPEAT, DiagnosisWakeUp, repeat_after, request_wakeup
@@ -34,7 +34,6 @@ __all__ = ["Diagnoses", "DiagnosisClaim", "NoDiagnosisWorker", "NotDiagnosable",
 _DEVICE: Final = "cuda"
 _NOTHING_TO_RUN: Final = (Verdict.INVALID_SOURCE, Verdict.COMPILE_ERROR)
 _NOTIFIED_AT_ONCE: Final = 20
-_UNCLAIMED: Final[dict[str, Any]] = {"claim_token": None, "claim_worker": None, "lease_until": None}
 
 
 class NotDiagnosable(ValueError):
@@ -96,11 +95,10 @@ def undiagnosable(submission: Submission) -> str | None:
     return None
 
 
-class Diagnoses:
+class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
     """Queries and changes within one session."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    _table = StoredDiagnosis
 
     def request(self, submission_id: str, tool: Tool) -> StoredDiagnosis:
         """Queue a diagnosis of the submission's candidate with ``tool``, which replaces earlier findings of the tool.
@@ -152,77 +150,31 @@ class Diagnoses:
         if evaluation_waits(self._session):
             self._update(waiting, _soon(now))
             return None
-        token = secrets.token_hex(16)
-        taken: dict[str, Any] = {
+        taken = {
             "status": DiagnosisStatus.RUNNING,
             "message": "",
-            "claim_token": token,
-            "claim_worker": worker,
-            "lease_until": now + timedelta(seconds=lease_s),
             "attempts": StoredDiagnosis.faults + 1,
-            "wakeup_due_at": None,
-            "not_before": None,
             "started_at": now,
         }
-        if not self._update(waiting, taken):
+        token = self._take(waiting, worker, lease_s, now, taken)
+        if token is None:
             return None
         row = self.of_tool(submission_id, tool)
         assert row is not None
         return self._claim_of(row, token, worker, now)
 
-    def renew(self, claim: DiagnosisClaim, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool:
-        """Extend the lease and show the message of ``progress``; ``False``: the claim is lost."""
-        values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
-        if progress is not None:
-            _, values["message"], _ = progress
-        return self._update(StoredDiagnosis.claim_token == claim.token, values)
-
-    def holds(self, claim: DiagnosisClaim) -> bool:
-        """Whether the claim is still valid; this only reads, while ``renew`` writes."""
-        query = select(StoredDiagnosis.tool).where(StoredDiagnosis.claim_token == claim.token)
-        return self._session.scalar(query) is not None
-
     def record(self, claim: DiagnosisClaim, diagnosis: Diagnosis) -> bool:
         """Record ``diagnosis`` and end with it. ``False``: the claim is gone, and nothing is recorded."""
         result = diagnosis.to_dict()
         values = {
-            **_UNCLAIMED,
+            **UNCLAIMED,
             "status": DiagnosisStatus.DONE,
             "message": "",
             "finished_at": database_now(self._session),
             "printed": result.pop("printed"),
             "result": result,
         }
-        return self._update(StoredDiagnosis.claim_token == claim.token, values)
-
-    def record_fault(self, claim: DiagnosisClaim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
-        """Record a fault of ours: queue the diagnosis again after a backoff, or end it as ``failed``.
-
-        It fails if the fault is not ``retriable``, or with the ``max_attempts``-th fault. ``False``: the claim is gone.
-        """
-        return self._fault(claim.token, detail, max_attempts if retriable else 0)
-
-    def release(self, claim: DiagnosisClaim) -> bool:
-        """Queue the diagnosis again without a fault: the worker is being stopped, or an evaluation goes first."""
-        now = database_now(self._session)
-        if not self._update(StoredDiagnosis.claim_token == claim.token, {**_UNCLAIMED, **_waiting(), **_soon(now)}):
-            return False
-        if not evaluation_waits(self._session):
-            request_wakeup(self._session, DiagnosisWakeUp(claim.submission_id, claim.tool))
-        return True
-
-    def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
-        """Take diagnoses from workers whose leases have expired; return their number."""
-        now = now or database_now(self._session)
-        expired = select(StoredDiagnosis.claim_token, StoredDiagnosis.claim_worker).where(
-            StoredDiagnosis.lease_until < now
-        )
-        released = 0
-        for token, worker in self._session.execute(expired.order_by(StoredDiagnosis.requested_at)).all():
-            assert token is not None
-            detail = f"worker {worker} was lost: it stopped renewing its lease"
-            released += self._fault(token, detail, max_attempts, expired_before=now)
-        return released
+        return self._set(claim.token, values)
 
     def notify_overdue(self, tools: Collection[Tool], now: datetime | None = None) -> list[DiagnosisWakeUp]:
         """Request another wake-up for diagnoses that have waited long for ``tools``, unless an evaluation waits.
@@ -259,12 +211,10 @@ class Diagnoses:
         """Queue a diagnosis unless one is in progress or, without ``renew``, exists at all; return whether it was."""
         now = database_now(self._session)
         values: dict[str, Any] = {
-            **_UNCLAIMED,
-            **_waiting(),
+            **UNCLAIMED,
+            **self._waiting(now),
             "attempts": 0,
             "faults": 0,
-            "wakeups": 1,
-            "wakeup_due_at": now + repeat_after(1),
             "not_before": None,
             "requested_at": now,
             "finished_at": None,
@@ -286,24 +236,18 @@ class Diagnoses:
         request_wakeup(self._session, DiagnosisWakeUp(submission_id, tool))
         return True
 
-    def _fault(self, token: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None) -> bool:
-        now = database_now(self._session)
-        held = select(StoredDiagnosis).where(StoredDiagnosis.claim_token == token)
-        row = self._session.scalars(held.execution_options(populate_existing=True)).one_or_none()
-        if row is None:
-            return False
-        faults = row.faults + 1
-        values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
-        if faults < max_attempts:
-            due_at = now + backoff_after(faults)
-            values |= {**_waiting(), "message": f"attempt {faults} failed, to be tried again: {detail}"}
-            values |= {"not_before": due_at, "wakeup_due_at": due_at, "wakeups": 0}
-        else:
-            values |= {"status": DiagnosisStatus.FAILED, "message": detail, "finished_at": now}
-        still = StoredDiagnosis.claim_token == token
-        if expired_before is not None:
-            still = and_(still, StoredDiagnosis.lease_until < expired_before)
-        return self._update(still, values)
+    def _waiting(self, now: datetime) -> dict[str, Any]:
+        return {"status": DiagnosisStatus.PENDING, "message": "", "started_at": None, **_soon(now)}
+
+    def _progress(self, stage: str, message: str, share: float | None) -> dict[str, Any]:  # noqa: ARG002 - no columns
+        return {"message": message}
+
+    def _failed(self, row: StoredDiagnosis, outcome: AttemptOutcome, detail: str, now: datetime) -> dict[str, Any]:  # noqa: ARG002
+        return {"status": DiagnosisStatus.FAILED, "message": detail, "finished_at": now}
+
+    def _notify(self, row: StoredDiagnosis) -> None:
+        if not evaluation_waits(self._session):
+            request_wakeup(self._session, DiagnosisWakeUp(row.submission_id, Tool(row.tool)))
 
     def _claim_of(self, row: StoredDiagnosis, token: str, worker: str, now: datetime) -> DiagnosisClaim:
         submission = self._session.get(Submission, row.submission_id)
@@ -325,16 +269,6 @@ class Diagnoses:
             queued_at=row.requested_at,
             claimed_at=now,
         )
-
-    def _update(self, condition: Any, values: dict[str, Any]) -> bool:
-        statement = update(StoredDiagnosis).where(condition).values(values)
-        result = self._session.execute(statement.execution_options(synchronize_session=False))
-        assert isinstance(result, CursorResult)
-        return result.rowcount == 1
-
-
-def _waiting() -> dict[str, Any]:
-    return {"status": DiagnosisStatus.PENDING, "message": "", "started_at": None}
 
 
 def _soon(now: datetime) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from storage.models.leaderboards import (
     VerdictCount,
     VerificationStatus,
 )
+from storage.models.leases import Leased
 from storage.models.metrics import StoredCount
 from storage.models.problems import StoredProblem, StoredSource, StoredVetting
 from storage.models.submissions import Attempt, AttemptOutcome, Stage, StoredEvaluation, Submission
@@ -60,6 +61,7 @@ __all__ = [
     "BatchItem",
     "BatchStatus",
     "DiagnosisStatus",
+    "Leased",
     "RankingRecord",
     "SignIn",
     "Stage",

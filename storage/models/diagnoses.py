@@ -10,6 +10,7 @@ from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from storage.models.base import Base
+from storage.models.leases import Leased
 
 __all__ = ["DiagnosisStatus", "StoredDiagnosis"]
 
@@ -27,11 +28,10 @@ class DiagnosisStatus(StrEnum):
         return self in (DiagnosisStatus.DONE, DiagnosisStatus.FAILED)
 
 
-class StoredDiagnosis(Base):
+class StoredDiagnosis(Leased, Base):
     """The findings of one tool in the candidate of one submission, or their state. A new request replaces them.
 
-    ``result`` is as ``Diagnosis.to_dict`` wrote it, except for ``printed``, which is loaded only on request. Claims,
-    leases, wake-ups and backoff are as those of a submission.
+    ``result`` is as ``Diagnosis.to_dict`` wrote it, except for ``printed``, which is loaded only on request.
     """
 
     __tablename__ = "diagnoses"
@@ -41,14 +41,6 @@ class StoredDiagnosis(Base):
     tool: Mapped[str] = mapped_column(primary_key=True)
     status: Mapped[str]
     message: Mapped[str]
-    attempts: Mapped[int]
-    faults: Mapped[int]
-    wakeup_due_at: Mapped[datetime | None]
-    wakeups: Mapped[int]
-    not_before: Mapped[datetime | None]
-    claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
-    claim_worker: Mapped[str | None]
-    lease_until: Mapped[datetime | None] = mapped_column(index=True)
     requested_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.vetting import without_figures
 from storage.models.base import Base
+from storage.models.leases import Leased
 from storage.models.problems import StoredSource
 
 __all__ = ["Attempt", "AttemptOutcome", "Stage", "StoredEvaluation", "Submission"]
@@ -19,16 +20,14 @@ Stage = Literal["build", "evaluate"]
 AttemptOutcome = Literal["running", "built", "done", "unsettled", "fault", "lost", "released", "cancelled"]
 
 
-class Submission(Base):
+class Submission(Leased, Base):
     """A request to evaluate a candidate on a problem, and its state.
 
-    ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows with each fault
-    of ours and each unsettled measurement. ``claim_token`` belongs to the one worker whose results are accepted; after
-    ``lease_until`` that worker counts as lost. ``wakeup_due_at``: the time of a queued row's next wake-up.
-    ``not_before``: the end of its backoff, before which it is not claimed. ``queue_rank``: the lowest rank goes first
-    (see ``storage.queue.fair_order``). ``dedup_key``: the deduplication key of a submission from a batch (see
-    ``storage.submissions.deduplication``). ``traceparent``: the trace that it is part of, in the form of W3C Trace
-    Context (see ``runtime.tracing``). ``needs_*``: requirements for the device (see ``storage.queue.eligibility``).
+    ``device`` is a kind (``cpu``, ``cuda``). ``unsettled`` counts the measurements without a figure, and ``attempts``
+    grows with them as well. ``queue_rank``: the lowest rank goes first (see ``storage.queue.fair_order``).
+    ``dedup_key``: the deduplication key of a submission from a batch (see ``storage.submissions.deduplication``).
+    ``traceparent``: the trace that it is part of, in the form of W3C Trace Context (see ``runtime.tracing``).
+    ``needs_*``: requirements for the device (see ``storage.queue.eligibility``).
 
     ``verifies``: the submission whose record this one evaluates again; such a re-evaluation is no user's, and is on no
     leaderboard. ``owner`` is the client that handed the submission in, ``None`` for one without a key. ``visibility``:
@@ -79,15 +78,7 @@ class Submission(Base):
     stage: Mapped[str]
     queue_rank: Mapped[int] = mapped_column(default=0, server_default="0")
     message: Mapped[str] = mapped_column(default="")
-    attempts: Mapped[int] = mapped_column(default=0)
-    faults: Mapped[int] = mapped_column(default=0)
     unsettled: Mapped[int] = mapped_column(default=0, server_default="0")
-    wakeup_due_at: Mapped[datetime | None]
-    wakeups: Mapped[int] = mapped_column(default=0)
-    not_before: Mapped[datetime | None]
-    claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
-    claim_worker: Mapped[str | None]
-    lease_until: Mapped[datetime | None] = mapped_column(index=True)
 
     progress_stage: Mapped[str | None]
     progress_message: Mapped[str | None]
