@@ -73,7 +73,7 @@ _COLUMNS: Final = {
     "sources": ("digest", "text", "created_at"),
     "submissions": (
         "id", "problem", "problem_version", "source_digest", "origin", "device", "size", "precision", "baseline",
-        "label", "author", "content_digest", "status", "stage", "message", "attempts", "faults", "wakeups", "build_log",
+        "label", "author", "content_digest", "status", "stage", "message", "attempts", "faults", "bells", "build_log",
         "submitted_at", "built_at", "started_at", "finished_at",
     ),
     "evaluations": (

@@ -193,8 +193,8 @@ class Grader:
         """The seconds for which there has been work so far, however much of it at a time."""
         return self._busy.seconds
 
-    def build(self, submission_id: str) -> None:
-        """Take the next submission through its build stage; ``submission_id`` is the one that the wake-up named."""
+    def build(self) -> None:
+        """Take the next submission through its build stage."""
 
         def work(claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             config = self._limited(_config(claim, claim.device), claim)
@@ -212,12 +212,12 @@ class Grader:
 
         self._work(
             # Any machine builds for any kind of device.
-            lambda session: self._next(session, "build", DEVICE_KINDS, submission_id),
+            lambda session: self._next(session, "build", DEVICE_KINDS),
             lambda claim: self._work_on("build", Claims, claim, work),
         )
 
-    def evaluate(self, submission_id: str) -> None:
-        """Take the next submission through its evaluation; ``submission_id`` is the one that the wake-up named.
+    def evaluate(self) -> None:
+        """Take the next submission through its evaluation.
 
         Where the engine gains from it, others of the same kind are evaluated together with it.
         """
@@ -225,7 +225,7 @@ class Grader:
         assert device is not None
 
         def take(session: Session) -> list[Claim] | None:
-            first = self._next(session, "evaluate", [device.partition(":")[0]], submission_id, self._run.preferred)
+            first = self._next(session, "evaluate", [device.partition(":")[0]], self._run.preferred)
             if first is None:
                 return None
             more = self._group_size(first, device) - 1
@@ -258,8 +258,8 @@ class Grader:
 
         self._work(take, work)
 
-    def diagnose(self, submission_id: str, tool: str) -> None:
-        """Run a submission's candidate under a tool; stop as soon as a submission waits to be evaluated."""
+    def diagnose(self) -> None:
+        """Run the next candidate to be diagnosed under its tool; stop as soon as a submission waits to be evaluated."""
         device, lease_s = self._device, self._settings.lease_s
         assert device is not None
 
@@ -273,23 +273,16 @@ class Grader:
             return lambda session: Diagnoses(session).record(claim, found)
 
         self._work(
-            lambda session: Diagnoses(session).claim(submission_id, Tool(tool), self._worker, lease_s),
-            lambda claim: self._work_on(tool, Diagnoses, claim, work, evaluation_waits),
+            lambda session: Diagnoses(session).claim_next(self._engine.tools, self._worker, lease_s),
+            lambda claim: self._work_on(str(claim.tool), Diagnoses, claim, work, evaluation_waits),
         )
 
     def _next(
-        self,
-        session: Session,
-        stage: Stage,
-        devices: Collection[str],
-        notified: str,
-        affinity: GradingKey | None = None,
+        self, session: Session, stage: Stage, devices: Collection[str], affinity: GradingKey | None = None
     ) -> Claim | None:
-        _log.debug("%s: woken", stage, extra={"fields": {"submission": notified}})
+        _log.debug("%s: woken", stage)
         lease_s, device_capabilities = self._settings.lease_s, self._device_capabilities
-        return Claims(session).claim_next(
-            stage, devices, self._worker, lease_s, device_capabilities, notified=notified, affinity=affinity
-        )
+        return Claims(session).claim_next(stage, devices, self._worker, lease_s, device_capabilities, affinity=affinity)
 
     def _group_size(self, claim: Claim, device: str) -> int:
         """Return the number of submissions like ``claim`` to evaluate together, itself included.

@@ -76,15 +76,11 @@ class Reconciler(Periodic):
             if not self._lenient():
                 released = claims.release_expired(limit) + diagnoses.release_expired(limit)
                 Batches(session).cancel_abandoned()
-            wakeups = [
-                *claims.notify_overdue(self._queues, device_capabilities=self._device_capabilities),
-                *diagnoses.notify_overdue(self._tools),
-            ]
+            claims.notify_waiting(self._queues, self._device_capabilities)
+            diagnoses.notify_waiting(self._tools)
         self._passed_at = time.time()
         if released:
             _log.warning("took %d submissions or diagnoses from workers that were lost", released)
-        if wakeups:
-            _log.info("rang again for %d submissions or diagnoses", len(wakeups))
 
     def _lenient(self) -> bool:
         """Whether to release no expired leases now: the machine slept, or the database was away until just now.

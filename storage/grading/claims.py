@@ -5,31 +5,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVarTuple
+from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, select, update
+from sqlalchemy import and_, or_, select, update
 
 from evaluator.candidates.candidate import Candidate
+from evaluator.config import DEVICE_KINDS
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.problem import Problem
 from runtime.settings import MEASURE_AGAIN_S
 from storage.clock import database_now
 from storage.grading.diagnoses import Diagnoses
 from storage.grading.leases import UNCLAIMED, LeaseQueue
+from storage.grading.selection import first_of, is_left_to_others, next_submissions, share_of, takeable
 from storage.grading.verification import check_failed, conclude, request_verification
 from storage.leaderboards.entries import add_to_leaderboards
 from storage.metrics import metrics
 from storage.models import Attempt, AttemptOutcome, Stage, Submission
 from storage.queue.activity import FAULTS
 from storage.queue.backoff import is_due, pause_after_unsettled
-from storage.queue.eligibility import NO_REQUIREMENTS, DeviceCapabilities, eligible_workers, runs_on
-from storage.queue.fair_order import LAST_RANK, QUEUE_ORDER, GradingKey, near
-from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
-from storage.queue.workers import Worker
+from storage.queue.celery_app import queue_name
+from storage.queue.eligibility import DeviceCapabilities, runs_on
+from storage.queue.fair_order import LAST_RANK, GradingKey, near
+from storage.queue.wakeups import request_wakeup
 from storage.submissions.completion import completed
 from storage.submissions.evaluations import store_evaluation
 from storage.submissions.submissions import problem_and_candidate
@@ -37,19 +38,9 @@ from storage.vettings import is_vetted, why_withheld
 
 __all__ = ["Claim", "Claims"]
 
-_Columns = TypeVarTuple("_Columns")
-
 _CLAIMED: Final[dict[Stage, Status]] = {"build": Status.BUILDING, "evaluate": Status.EVALUATING}
 _PROGRESS: Final = ("progress_stage", "progress_message", "progress_share")
 _UNCLAIMED: Final[dict[str, Any]] = {**UNCLAIMED, **dict.fromkeys(_PROGRESS)}
-_NOTIFIED_AT_ONCE: Final = 20
-"""The number of a queue's first waiting submissions that get another wake-up at a time; the others get it later."""
-
-_TRIED: Final = 20
-"""The number of next submissions that a worker tries to claim, where others are faster or it leaves some to others."""
-
-_LEFT_FOR: Final = timedelta(seconds=1)
-"""The time until another wake-up for a submission that one worker has left to others."""
 
 
 @dataclass(frozen=True)
@@ -105,29 +96,18 @@ class Claims(LeaseQueue[Submission, Claim]):
         worker: str,
         lease_s: float,
         device_capabilities: DeviceCapabilities | None = None,
-        notified: str | None = None,
         affinity: GradingKey | None = None,
     ) -> Claim | None:
         """Claim the next submission for ``stage`` on these kinds of devices, or return ``None``.
 
-        Wake-ups are sent in the order of submission, but the order of claims is decided here (see
-        ``storage.queue.fair_order``), whichever submission the wake-up named. ``device_capabilities``: the worker's
-        device, on which the submission must be able to run. ``notified``: the submission of the wake-up; if this worker
-        cannot run it, others are notified soon. ``affinity``: the kind that is preferred among those with a near rank.
+        ``storage.queue.fair_order`` has the order. ``device_capabilities``: the worker's device, on which the
+        submission must be able to run. ``affinity``: the kind that is preferred among those with a near rank.
         """
-        for submission_id in self._next(stage, devices, device_capabilities, affinity):
+        for submission_id in next_submissions(self._session, stage, devices, device_capabilities, affinity):
             claim = self.claim(submission_id, stage, worker, lease_s, device_capabilities)
             if claim is not None:
-                self._notify_another(stage, devices)
+                self._notify_next(stage, claim)
                 return claim
-        if notified is not None and device_capabilities is not None:
-            unfit = and_(
-                Submission.id == notified,
-                Submission.status == Status.QUEUED,
-                Submission.stage == stage,
-                ~runs_on(device_capabilities),
-            )
-            self._update(unfit, {"wakeup_due_at": database_now(self._session) + _LEFT_FOR})
         return None
 
     def claim_with_affinity(
@@ -143,16 +123,16 @@ class Claims(LeaseQueue[Submission, Claim]):
         row = self._session.get_one(Submission, claim.submission_id)
         if most < 1 or row.faults or not 0 < row.queue_rank < LAST_RANK:
             return []
-        waiting = _takeable("evaluate", claim.device, device_capabilities, database_now(self._session))
-        first_rank = self._session.scalar(_first(select(Submission.queue_rank).where(waiting), 1))
+        waiting = takeable("evaluate", claim.device, device_capabilities, database_now(self._session))
+        first_rank = self._session.scalar(first_of(select(Submission.queue_rank).where(waiting), 1))
         if not first_rank:  # none is left, or the first is a single submission, which no other goes ahead of
             return []
-        count = self._share(row, waiting, 1 + most) - 1
+        count = share_of(self._session, row, waiting, 1 + most) - 1
         same_kind = select(Submission.id).where(
             waiting, near(first_rank), claim.affinity.matches(), Submission.faults == 0
         )
         # A transaction that holds several rows must not wait for another row: others hold several as well.
-        rows = self._session.scalars(_first(same_kind, count).with_for_update(skip_locked=True)).all()
+        rows = self._session.scalars(first_of(same_kind, count).with_for_update(skip_locked=True)).all()
         claims = [
             self.claim(submission_id, "evaluate", claim.worker, lease_s, device_capabilities) for submission_id in rows
         ]
@@ -180,7 +160,7 @@ class Claims(LeaseQueue[Submission, Claim]):
             is_due(Submission.not_before, now),
             runs_on(device_capabilities),
         )
-        if self._left_to_others(waiting, stage, worker, device_capabilities, now):
+        if is_left_to_others(self._session, waiting, stage, worker, device_capabilities):
             return None
         taken: dict[str, Any] = {
             "status": _CLAIMED[stage],
@@ -226,7 +206,7 @@ class Claims(LeaseQueue[Submission, Claim]):
         now = database_now(self._session)
         values = {
             **UNCLAIMED,
-            **self._waiting(now),
+            **self._waiting(),
             "stage": "evaluate",
             "built_at": now,
             "build_s": seconds,
@@ -237,7 +217,7 @@ class Claims(LeaseQueue[Submission, Claim]):
         started_at = self._end_attempt(claim.token, claim.device, "built", "", now)
         metrics.stage_done(self._session, claim.submission_id, "build", started_at, now, last=False)
         metrics.built(self._session, "build", claim.device, builds, failed_builds)
-        request_wakeup(self._session, WakeUp(claim.submission_id, "evaluate", claim.device))
+        request_wakeup(self._session, queue_name("evaluate", claim.device))
         return True
 
     def record_evaluation(
@@ -294,50 +274,37 @@ class Claims(LeaseQueue[Submission, Claim]):
             return False
         values = {
             **UNCLAIMED,
-            **self._waiting(now),
+            **self._waiting(),
             "unsettled": times,
             "message": "it passed, and the machine was too noisy to tell how fast it is: it will be measured again",
             "not_before": now + pause,
-            "wakeup_due_at": now + pause,
-            "wakeups": 0,
         }
         if not self._set(claim.token, values):
             return False
         self._end_attempt(claim.token, claim.device, "unsettled", "the machine was too noisy for a figure", now)
         return True
 
-    def notify_overdue(
-        self,
-        queues: Collection[tuple[Stage, str]],
-        now: datetime | None = None,
-        device_capabilities: DeviceCapabilities | None = None,
-    ) -> list[WakeUp]:
-        """Request another wake-up for submissions that have waited long on ``queues`` (stage, kind of device).
+    def notify_waiting(
+        self, queues: Collection[tuple[Stage, str]], device_capabilities: DeviceCapabilities | None = None
+    ) -> None:
+        """Request wake-ups for those of ``queues`` (stage, kind of device) that have work and no message.
 
-        Only for those that can run on ``device_capabilities``. Of each queue, only the first few get one, and each less
-        and less often: a long queue must not fill up with messages. Returns the wake-ups.
+        Work is a submission that can be claimed now, on ``device_capabilities``. Its message was lost, was taken by a
+        worker that could not run it, or was never sent, because of a backoff.
         """
-        now = now or database_now(self._session)
-        wakeups: list[WakeUp] = []
+        now = database_now(self._session)
         for stage, device in sorted(queues):
-            waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
-            first = select(Submission.id, Submission.wakeups, Submission.wakeup_due_at).where(
-                *waiting, is_due(Submission.not_before, now), runs_on(device_capabilities)
-            )
-            rows = self._session.execute(_first(first, _NOTIFIED_AT_ONCE)).all()
-            for submission_id, count, due_at in rows:
-                if due_at is not None and due_at > now:
-                    continue
-                same = and_(Submission.id == submission_id, Submission.wakeups == count, *waiting)
-                if self._update(same, {"wakeups": count + 1, "wakeup_due_at": now + repeat_after(count + 1)}):
-                    wakeups.append(WakeUp(submission_id, stage, device))
-        for wakeup in wakeups:
-            request_wakeup(self._session, wakeup)
-        return wakeups
+            self._notify_waiting(queue_name(stage, device), takeable(stage, device, device_capabilities, now))
 
-    def _waiting(self, now: datetime) -> dict[str, Any]:
-        notified = {"wakeups": 1, "wakeup_due_at": now + repeat_after(1)}
-        return {"status": Status.QUEUED, **dict.fromkeys(_PROGRESS), **notified}
+    def _notify_next(self, stage: Stage, claim: Claim) -> None:
+        """Request another wake-up where more waits behind ``claim`` and the queue has no message."""
+        kinds = DEVICE_KINDS if stage == "build" else (claim.device,)
+        waiting = or_(*(takeable(stage, kind, None, claim.claimed_at) for kind in kinds))
+        if self._session.scalar(select(Submission.id).where(waiting).limit(1)) is not None:
+            request_wakeup(self._session, queue_name(stage, claim.device), if_empty=True)
+
+    def _waiting(self) -> dict[str, Any]:
+        return {"status": Status.QUEUED, **dict.fromkeys(_PROGRESS)}
 
     def _progress(self, stage: str, message: str, share: float | None) -> dict[str, Any]:
         return dict(zip(_PROGRESS, (stage, message, share), strict=True))
@@ -365,120 +332,13 @@ class Claims(LeaseQueue[Submission, Claim]):
 
     def _notify(self, row: Submission) -> None:
         stage: Stage = "build" if row.stage == "build" else "evaluate"
-        request_wakeup(self._session, WakeUp(row.id, stage, row.device))
+        request_wakeup(self._session, queue_name(stage, row.device))
 
     def _lost(self, submission_id: str, faults: int) -> int:
         """Return how many of the last ``faults`` failed attempts lost their worker, this one included."""
         failed = select(Attempt.outcome).where(Attempt.submission_id == submission_id, Attempt.outcome.in_(FAULTS))
         latest = self._session.scalars(failed.order_by(Attempt.id.desc()).limit(faults - 1))
         return 1 + sum(outcome == "lost" for outcome in latest)
-
-    def _next(
-        self,
-        stage: Stage,
-        devices: Collection[str],
-        device_capabilities: DeviceCapabilities | None,
-        affinity: GradingKey | None,
-    ) -> list[str]:
-        """Return the first few submissions that wait for ``stage`` and can run on ``device_capabilities``.
-
-        Those in backoff are left out. Ahead of the others is the first one of ``affinity``, if its rank is near.
-        """
-        now = database_now(self._session)
-        rows: list[tuple[int, str]] = []
-        preferred: list[tuple[int, str]] = []
-        for device in devices:
-            # One kind of device at a time, because the index has each kind in order.
-            waiting = select(Submission.queue_rank, Submission.id).where(
-                _takeable(stage, device, device_capabilities, now)
-            )
-            found = [(queue_rank, row_id) for queue_rank, row_id in self._session.execute(_first(waiting, _TRIED))]
-            if affinity is not None and found and found[0][0] > 0:  # none goes ahead of a single submission
-                near_ones = waiting.where(near(found[0][0]), affinity.matches())
-                preferred.extend(
-                    (queue_rank, row_id) for queue_rank, row_id in self._session.execute(_first(near_ones, 1))
-                )
-            rows.extend(found)
-        return [submission_id for _, submission_id in (*preferred, *sorted(rows)[:_TRIED])]
-
-    def _share(self, row: Submission, waiting: Any, most: int) -> int:
-        """Return how many submissions, up to ``most``, the worker that has claimed ``row`` may have at once.
-
-        They come out of ``row`` and those ``waiting``, and each other worker that could take ``row`` gets as many.
-        """
-        others = [
-            worker for worker in eligible_workers(self._session, "evaluate", row) if worker.id != row.claim_worker
-        ]
-        if not others:
-            return most
-        workers = 1 + len(others)
-        enough = select(Submission.id).where(waiting).limit(most * workers).subquery()
-        there = 1 + (self._session.scalar(select(func.count()).select_from(enough)) or 0)
-        return min(most, math.ceil(there / workers))
-
-    def _notify_another(self, stage: Stage, devices: Collection[str]) -> None:
-        """Request a wake-up for a submission of a batch that had none when the batch came in."""
-        now = database_now(self._session)
-        for device in devices:
-            silent = and_(
-                Submission.status == Status.QUEUED,
-                Submission.stage == stage,
-                Submission.device == device,
-                Submission.wakeups == 0,
-                Submission.wakeup_due_at.is_(None),
-            )
-            row = self._session.execute(_first(select(Submission.id).where(silent), 1)).first()
-            if row is None:
-                continue
-            if self._update(
-                and_(Submission.id == row.id, silent), {"wakeups": 1, "wakeup_due_at": now + repeat_after(1)}
-            ):
-                request_wakeup(self._session, WakeUp(row.id, stage, device))
-            return
-
-    def _left_to_others(
-        self, waiting: Any, stage: Stage, worker: str, device_capabilities: DeviceCapabilities | None, now: datetime
-    ) -> bool:
-        needs = [getattr(Submission, name) for name in NO_REQUIREMENTS.columns]
-        known = (Submission.id, Submission.faults, Submission.device, Submission.precision, Submission.verifies)
-        row = self._session.execute(select(*known, *needs).where(waiting)).one_or_none()
-        if row is None:
-            return False
-        unfit = self._unfit(row)
-        if worker not in unfit and row.verifies is None:
-            return False
-        others = [other for other in eligible_workers(self._session, stage, row) if other.id not in {*unfit, worker}]
-        if not others or (worker not in unfit and not self._was_measured_here(row, stage, device_capabilities, others)):
-            return False
-        # This worker has used up the wake-up, so the others need one.
-        self._update(waiting, {"wakeup_due_at": now + _LEFT_FOR})
-        return True
-
-    def _unfit(self, row: Any) -> set[str]:
-        """Return the workers that have had a fault with the submission."""
-        if row.faults == 0:
-            return set()
-        # Counted from the end: faults before a retry was requested do not count.
-        failed = select(Attempt.worker, Attempt.outcome).where(
-            Attempt.submission_id == row.id, Attempt.outcome.in_(FAULTS)
-        )
-        latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
-        return {attempt.worker for attempt in latest if attempt.outcome == "fault"}
-
-    def _was_measured_here(
-        self, row: Any, stage: Stage, device_capabilities: DeviceCapabilities | None, others: Sequence[Worker]
-    ) -> bool:
-        """Whether this device has measured the record to be verified, and one of ``others`` has another device."""
-        if row.verifies is None or stage != "evaluate" or device_capabilities is None:
-            return False
-        devices = select(Attempt.device).where(
-            Attempt.submission_id == row.verifies, Attempt.stage == "evaluate", Attempt.outcome == "done"
-        )
-        measured_on = self._session.scalars(devices.order_by(Attempt.id.desc()).limit(1)).first()
-        elsewhere = any(
-            DeviceCapabilities.of(other.capabilities).device_id != device_capabilities.device_id for other in others
-        )
-        return measured_on == device_capabilities.device_id and elsewhere
 
     def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str, now: datetime) -> Claim:
         problem, candidate = problem_and_candidate(self._session, row)
@@ -515,19 +375,3 @@ class Claims(LeaseQueue[Submission, Claim]):
         metrics.attempt_ended(self._session, ended.stage, device, ended.worker, outcome)
         started_at: datetime = ended.started_at
         return started_at
-
-
-def _takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities | None, now: datetime) -> Any:
-    """Return the SQL condition that a submission can be claimed for ``stage`` on ``device_capabilities`` now."""
-    return and_(
-        Submission.status == Status.QUEUED,
-        Submission.stage == stage,
-        Submission.device == device,
-        is_due(Submission.not_before, now),
-        runs_on(device_capabilities),
-    )
-
-
-def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:
-    """Return the query for the first ``count`` in the order of the queue."""
-    return waiting.order_by(*QUEUE_ORDER).limit(count)

@@ -24,7 +24,7 @@ from storage.models import AttemptOutcome, DiagnosisStatus, StoredDiagnosis, Sub
 from storage.queue.backoff import is_due
 from storage.queue.celery_app import diagnosis_queue
 from storage.queue.eligibility import capabilities_of, runs_on
-from storage.queue.wakeups import FIRST_REPEAT, DiagnosisWakeUp, repeat_after, request_wakeup
+from storage.queue.wakeups import request_wakeup
 from storage.queue.workers import serving_ids
 from storage.submissions.submissions import UnknownSubmission, problem_and_candidate
 from storage.upsert import insert_into
@@ -33,7 +33,8 @@ __all__ = ["Diagnoses", "DiagnosisClaim", "NoDiagnosisWorker", "NotDiagnosable",
 
 _DEVICE: Final = "cuda"
 _NOTHING_TO_RUN: Final = (Verdict.INVALID_SOURCE, Verdict.COMPILE_ERROR)
-_NOTIFIED_AT_ONCE: Final = 20
+_TRIED: Final = 20
+"""The number of next diagnoses that a worker tries to claim, where others are faster."""
 
 
 class NotDiagnosable(ValueError):
@@ -138,18 +139,25 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
         latest_first = query.order_by(StoredDiagnosis.requested_at.desc(), StoredDiagnosis.tool)
         return self._session.scalars(latest_first.execution_options(populate_existing=True)).all()
 
-    def claim(self, submission_id: str, tool: Tool, worker: str, lease_s: float) -> DiagnosisClaim | None:
-        """Claim the diagnosis, or return ``None``: it does not wait, is in backoff, or an evaluation goes first."""
-        now = database_now(self._session)
-        waiting = and_(
-            StoredDiagnosis.submission_id == submission_id,
-            StoredDiagnosis.tool == str(tool),
-            StoredDiagnosis.status == DiagnosisStatus.PENDING,
-            is_due(StoredDiagnosis.not_before, now),
-        )
+    def claim_next(self, tools: Collection[Tool], worker: str, lease_s: float) -> DiagnosisClaim | None:
+        """Claim the diagnosis with one of ``tools`` that was requested first, or return ``None``.
+
+        None is claimed while an evaluation waits, which goes first.
+        """
         if evaluation_waits(self._session):
-            self._update(waiting, _soon(now))
             return None
+        waiting = select(StoredDiagnosis.submission_id, StoredDiagnosis.tool).where(self._takeable(tools))
+        oldest = waiting.order_by(StoredDiagnosis.requested_at).limit(_TRIED)
+        for submission_id, tool in self._session.execute(oldest).all():
+            claim = self.claim(submission_id, Tool(tool), worker, lease_s)
+            if claim is not None:
+                return claim
+        return None
+
+    def claim(self, submission_id: str, tool: Tool, worker: str, lease_s: float) -> DiagnosisClaim | None:
+        """Claim the diagnosis, or return ``None``: it does not wait, or is in backoff."""
+        now = database_now(self._session)
+        waiting = and_(StoredDiagnosis.submission_id == submission_id, self._takeable([tool]))
         taken = {
             "status": DiagnosisStatus.RUNNING,
             "message": "",
@@ -176,43 +184,27 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
         }
         return self._set(claim.token, values)
 
-    def notify_overdue(self, tools: Collection[Tool], now: datetime | None = None) -> list[DiagnosisWakeUp]:
-        """Request another wake-up for diagnoses that have waited long for ``tools``, unless an evaluation waits.
-
-        As for submissions, only for the oldest few, and for each less and less often. Returns the wake-ups.
-        """
+    def notify_waiting(self, tools: Collection[Tool]) -> None:
+        """Request wake-ups where diagnoses with ``tools`` wait, no evaluation waits, and the queue has no message."""
         if not tools or evaluation_waits(self._session):
-            return []
-        now = now or database_now(self._session)
-        waiting = and_(
-            StoredDiagnosis.status == DiagnosisStatus.PENDING, StoredDiagnosis.tool.in_(sorted(map(str, tools)))
+            return
+        for queue in sorted(set(map(diagnosis_queue, tools))):
+            self._notify_waiting(queue, self._takeable([tool for tool in tools if diagnosis_queue(tool) == queue]))
+
+    def _takeable(self, tools: Collection[Tool]) -> Any:
+        """Return the SQL condition that a diagnosis with one of ``tools`` can be claimed now."""
+        return and_(
+            StoredDiagnosis.status == DiagnosisStatus.PENDING,
+            StoredDiagnosis.tool.in_(sorted(map(str, tools))),
+            is_due(StoredDiagnosis.not_before, database_now(self._session)),
         )
-        oldest = select(
-            StoredDiagnosis.submission_id, StoredDiagnosis.tool, StoredDiagnosis.wakeups, StoredDiagnosis.wakeup_due_at
-        ).where(waiting, is_due(StoredDiagnosis.not_before, now))
-        rows = self._session.execute(oldest.order_by(StoredDiagnosis.requested_at).limit(_NOTIFIED_AT_ONCE)).all()
-        wakeups: list[DiagnosisWakeUp] = []
-        for submission_id, tool, count, due_at in rows:
-            if due_at is not None and due_at > now:
-                continue
-            same = and_(
-                StoredDiagnosis.submission_id == submission_id,
-                StoredDiagnosis.tool == tool,
-                StoredDiagnosis.wakeups == count,
-                waiting,
-            )
-            if self._update(same, {"wakeups": count + 1, "wakeup_due_at": now + repeat_after(count + 1)}):
-                wakeups.append(DiagnosisWakeUp(submission_id, Tool(tool)))
-        for wakeup in wakeups:
-            request_wakeup(self._session, wakeup)
-        return wakeups
 
     def _queue(self, submission_id: str, tool: Tool, *, renew: bool) -> bool:
         """Queue a diagnosis unless one is in progress or, without ``renew``, exists at all; return whether it was."""
         now = database_now(self._session)
         values: dict[str, Any] = {
             **UNCLAIMED,
-            **self._waiting(now),
+            **self._waiting(),
             "attempts": 0,
             "faults": 0,
             "not_before": None,
@@ -233,11 +225,11 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
         # Not by a count of rows, because PostgreSQL's driver gives none for such a statement.
         if self._session.execute(statement.returning(StoredDiagnosis.tool)).first() is None:
             return False
-        request_wakeup(self._session, DiagnosisWakeUp(submission_id, tool))
+        request_wakeup(self._session, diagnosis_queue(tool))
         return True
 
-    def _waiting(self, now: datetime) -> dict[str, Any]:
-        return {"status": DiagnosisStatus.PENDING, "message": "", "started_at": None, **_soon(now)}
+    def _waiting(self) -> dict[str, Any]:
+        return {"status": DiagnosisStatus.PENDING, "message": "", "started_at": None}
 
     def _progress(self, stage: str, message: str, share: float | None) -> dict[str, Any]:  # noqa: ARG002 - no columns
         return {"message": message}
@@ -247,7 +239,7 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
 
     def _notify(self, row: StoredDiagnosis) -> None:
         if not evaluation_waits(self._session):
-            request_wakeup(self._session, DiagnosisWakeUp(row.submission_id, Tool(row.tool)))
+            request_wakeup(self._session, diagnosis_queue(Tool(row.tool)))
 
     def _claim_of(self, row: StoredDiagnosis, token: str, worker: str, now: datetime) -> DiagnosisClaim:
         submission = self._session.get(Submission, row.submission_id)
@@ -269,8 +261,3 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
             queued_at=row.requested_at,
             claimed_at=now,
         )
-
-
-def _soon(now: datetime) -> dict[str, Any]:
-    """Return the columns for a wake-up that is due soon, once no evaluation goes first any more."""
-    return {"wakeups": 1, "wakeup_due_at": now + FIRST_REPEAT}

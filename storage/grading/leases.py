@@ -11,12 +11,14 @@ from abc import ABC, abstractmethod
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from sqlalchemy import CursorResult, and_, inspect, select, update
+from sqlalchemy import CursorResult, and_, func, inspect, select, update
 from sqlalchemy.orm import Session
 
 from storage.clock import database_now
 from storage.models import AttemptOutcome, Leased
 from storage.queue.backoff import backoff_after
+from storage.queue.wakeups import request_wakeup
+from storage.queue.workers import serving_ids
 
 __all__ = ["UNCLAIMED", "LeaseQueue"]
 
@@ -67,7 +69,7 @@ class LeaseQueue(ABC, Generic[_Row, _Claim_contra]):
         """Queue the row again without a fault. ``False``: the claim is gone."""
         now = database_now(self._session)
         row = self._held(claim.token)
-        if row is None or not self._set(claim.token, {**UNCLAIMED, **self._waiting(now)}):
+        if row is None or not self._set(claim.token, {**UNCLAIMED, **self._waiting()}):
             return False
         self._ended(row, claim.token, "released", why, now, failed=False)
         self._notify(row)
@@ -86,7 +88,7 @@ class LeaseQueue(ABC, Generic[_Row, _Claim_contra]):
         return released
 
     @abstractmethod
-    def _waiting(self, now: datetime) -> dict[str, Any]:
+    def _waiting(self) -> dict[str, Any]:
         """Return the columns of a row that waits again."""
 
     @abstractmethod
@@ -115,7 +117,7 @@ class LeaseQueue(ABC, Generic[_Row, _Claim_contra]):
         token = secrets.token_hex(16)
         until = now + timedelta(seconds=lease_s)
         claimed = {"claim_token": token, "claim_worker": worker, "lease_until": until, "not_before": None}
-        return token if self._update(waiting, {**claimed, "wakeup_due_at": None, **values}) else None
+        return token if self._update(waiting, {**claimed, **values}) else None
 
     def _fault(
         self,
@@ -137,15 +139,26 @@ class LeaseQueue(ABC, Generic[_Row, _Claim_contra]):
             values |= self._failed(row, outcome, detail, now)
             detail = values["message"]
         else:
-            values |= {**self._waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
+            values |= {**self._waiting(), "message": f"attempt {faults} failed, to be tried again: {detail}"}
             if backoff:
-                values |= {"not_before": now + backoff, "wakeup_due_at": now + backoff, "wakeups": 0}
+                values["not_before"] = now + backoff
         if not self._set(token, values, expired_before):
             return False
         self._ended(row, token, outcome, detail, now, failed=failed)
         if not failed and not backoff:
             self._notify(row)
         return True
+
+    def _notify_waiting(self, queue: str, waiting: Any) -> None:
+        """Request wake-ups for ``queue`` if rows meet ``waiting`` and the queue has no message.
+
+        There is one for each of these rows, up to the number of workers that take from the queue.
+        """
+        most = max(1, len(serving_ids(self._session, queue)))
+        first = select(self._table.attempts).where(waiting).limit(most).subquery()
+        count = self._session.scalar(select(func.count()).select_from(first))
+        if count:
+            request_wakeup(self._session, queue, count, if_empty=True)
 
     def _held(self, token: str) -> _Row | None:
         """Return the row that ``token`` holds, as it is in the database now."""

@@ -20,8 +20,9 @@ from storage.grading.withdrawal import withdraw
 from storage.ids import new_id
 from storage.leaderboards.entries import results_of, software_of
 from storage.models import StoredLeaderboardEntry, StoredRanking, StoredVerification, Submission, VerificationStatus
+from storage.queue.celery_app import queue_name
 from storage.queue.fair_order import LAST_RANK
-from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
+from storage.queue.wakeups import request_wakeup
 from storage.upsert import insert_into
 
 __all__ = [
@@ -190,14 +191,12 @@ def _queue_check(session: Session, original: Submission, now: datetime, after: t
         "stage": "build",
         "queue_rank": LAST_RANK,
         "submitted_at": now,
-        "wakeups": 1,
-        "wakeup_due_at": now + (after or repeat_after(1)),
         "not_before": now + after if after else None,
     }
     session.add(Submission(**values))
     session.flush()
     if not after:
-        request_wakeup(session, WakeUp(values["id"], "build", original.device))
+        request_wakeup(session, queue_name("build", original.device))
 
 
 def _finish(

@@ -13,14 +13,12 @@ class Leased:
     """Columns of rows that workers claim for a time (see ``storage.grading.leases``).
 
     ``attempts`` counts the claims from 1, and ``faults`` those that ended with a fault of ours. ``claim_token`` belongs
-    to the one worker whose results are accepted; after ``lease_until`` that worker counts as lost. ``wakeup_due_at``:
-    the time of a waiting row's next wake-up. ``not_before``: the end of its backoff, before which it is not claimed.
+    to the one worker whose results are accepted; after ``lease_until`` that worker counts as lost. ``not_before``:
+    the end of a waiting row's backoff, before which it is not claimed.
     """
 
     attempts: Mapped[int] = mapped_column(default=0)
     faults: Mapped[int] = mapped_column(default=0)
-    wakeup_due_at: Mapped[datetime | None]
-    wakeups: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime | None]
     claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
     claim_worker: Mapped[str | None]

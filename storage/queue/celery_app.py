@@ -1,8 +1,8 @@
 """The hand-over to the queue: a Celery application that producers and workers share.
 
-A message is a task's name and a submission's id (for a diagnosis, the tool as well), so a producer never imports the
-worker. Messages are sent after the commit, and may be lost or doubled. Workers therefore claim in the database, and
-request another wake-up for overdue submissions (``storage.grading.claims``, ``storage.grading.diagnoses``).
+A message is a task's name alone, so a producer never imports the worker. Messages are sent after the commit, and may
+be lost or doubled. Workers therefore claim in the database, and send another one where rows wait and the queue has no
+message (``storage.grading.leases``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evaluator.config import DEVICE_KINDS, Limits
 from evaluator.diagnosis.findings import Tool
 from runtime.settings import Settings
 from storage.models import Stage
-from storage.queue.wakeups import DiagnosisWakeUp, WakeUp, take_requested_wakeups
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 
 __all__ = [
     "BUILD_TASK",
@@ -106,14 +106,16 @@ DIAGNOSIS_QUEUES: Final = tuple(sorted({diagnosis_queue(tool) for tool in Tool})
 """The queues that an evaluating worker takes from as well, where it has the program."""
 
 
-def notify(app: Celery, wakeup: WakeUp | DiagnosisWakeUp) -> bool:
-    """Send the message of ``wakeup``; ``False`` (and a line in the log) if the broker cannot be reached."""
-    task, arguments, queue = _message(wakeup)
+def notify(app: Celery, wakeup: WakeUp) -> bool:
+    """Send the messages of ``wakeup``; ``False`` (and a line in the log) if the broker cannot be reached."""
     try:
-        app.send_task(task, args=arguments, queue=queue, retry=False)
-    except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and gets another wake-up
-        fields = {"submission": wakeup.submission_id}
-        _log.warning("could not send a wake-up (another one follows later): %s", error, extra={"fields": fields})
+        with app.producer_pool.acquire(block=True) as producer:
+            if wakeup.if_empty and producer.channel.queue_declare(wakeup.queue).message_count:
+                return True
+            for _ in range(wakeup.count):
+                app.send_task(_task(wakeup.queue), queue=wakeup.queue, producer=producer, retry=False)
+    except Exception as error:  # noqa: BLE001 - whatever the broker does, the rows are safe and get another wake-up
+        _log.warning("could not wake %s (another wake-up follows later): %s", wakeup.queue, error)
         return False
     return True
 
@@ -133,8 +135,8 @@ def broker_fault(app: Celery) -> str | None:
 def notify_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
     """Make each commit of a session from ``sessions`` send the wake-ups that were requested in the session.
 
-    After a failure to send one, those of the next seconds are left to the workers, which send wake-ups for all waiting
-    submissions.
+    After a failure to send one, those of the next seconds are left to the workers, which send wake-ups for every queue
+    where submissions wait.
     """
     notifier = _Notifier(app)
 
@@ -159,7 +161,7 @@ class _Notifier:
         self._failing = False
         self._silent_until = -math.inf
 
-    def notify(self, wakeup: WakeUp | DiagnosisWakeUp) -> None:
+    def notify(self, wakeup: WakeUp) -> None:
         """Send it now, or leave it to the workers."""
         with self._lock:
             if time.monotonic() < self._silent_until:
@@ -177,12 +179,11 @@ class _Notifier:
             self._silent_until = -math.inf if notified else time.monotonic() + _SILENT_S
 
 
-def _message(wakeup: WakeUp | DiagnosisWakeUp) -> tuple[str, list[str], str]:
-    """Return the task, its arguments and its queue."""
-    if isinstance(wakeup, DiagnosisWakeUp):
-        return DIAGNOSE_TASK, [wakeup.submission_id, str(wakeup.tool)], diagnosis_queue(wakeup.tool)
-    task = BUILD_TASK if wakeup.stage == "build" else EVALUATE_TASK
-    return task, [wakeup.submission_id], queue_name(wakeup.stage, wakeup.device)
+def _task(queue: str) -> str:
+    """Return the task of the messages of ``queue``."""
+    if queue in DIAGNOSIS_QUEUES:
+        return DIAGNOSE_TASK
+    return BUILD_TASK if queue == "build" else EVALUATE_TASK
 
 
 def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:

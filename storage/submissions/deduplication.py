@@ -28,9 +28,10 @@ from storage.leaderboards.entries import Outcome, count_verdicts
 from storage.metrics.counters import count
 from storage.metrics.metrics import ACCEPTED
 from storage.models import StoredSource, Submission
+from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS
 from storage.queue.fair_order import lowest_rank
-from storage.queue.wakeups import WakeUp, request_wakeup
+from storage.queue.wakeups import request_wakeup
 from storage.submissions.evaluations import store_evaluation
 from storage.submissions.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.upsert import insert_into
@@ -38,7 +39,7 @@ from storage.upsert import insert_into
 __all__ = ["Answer", "Ranks", "deduplicate"]
 
 _NOTIFIED_AT_ONCE: Final = 8
-"""The number of a batch's submissions that get a wake-up when it comes in; each claim requests one for another."""
+"""The number of a batch's submissions that get a wake-up when it comes in; claims request the later ones."""
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _make(
     """
     sources: dict[str, dict[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
-    wakeups: list[WakeUp] = []
+    notified: dict[str, str] = {}
     for key, new in wanted.items():
         source = source_values(new.candidate, now)
         sources[source["digest"]] = source
@@ -125,13 +126,11 @@ def _make(
         # All rows of one statement have the same columns.
         row |= {"message": "", "finished_at": None, "queue_rank": 1}
         if isinstance(new.candidate, InvalidSource):
-            row |= {"status": Status.DONE, "message": new.candidate.message, "finished_at": now, "wakeup_due_at": None}
+            row |= {"status": Status.DONE, "message": new.candidate.message, "finished_at": now}
         else:
             row["queue_rank"], first = ranks.take(session, new.device)
             if first:
-                wakeups.append(WakeUp(row["id"], "build", new.device))
-            else:
-                row |= {"wakeups": 0, "wakeup_due_at": None}
+                notified[row["id"]] = queue_name("build", new.device)
         rows[key] = row
     # In one order everywhere: two batches with the same lines must not deadlock.
     add_source = insert_into(session, StoredSource).on_conflict_do_nothing()
@@ -149,9 +148,8 @@ def _make(
         if isinstance(new.candidate, InvalidSource) and new.visibility is not Visibility.PRIVATE:
             invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1
     session.flush()
-    for wakeup in wakeups:
-        if wakeup.submission_id in queued:
-            request_wakeup(session, wakeup)
+    for submission_id in queued & notified.keys():
+        request_wakeup(session, notified[submission_id])
     return queued, invalid
 
 

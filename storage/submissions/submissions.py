@@ -31,8 +31,9 @@ from storage.leaderboards.entries import count_verdicts, outcome_of
 from storage.metrics.counters import count
 from storage.metrics.metrics import ACCEPTED, attempt_ended, ended
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
+from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements
-from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
+from storage.queue.wakeups import request_wakeup
 from storage.submissions.completion import completed, reopened
 from storage.submissions.evaluations import store_evaluation
 from storage.upsert import insert_into
@@ -61,7 +62,6 @@ CANCELLED: Final[dict[str, Any]] = {
     "claim_token": None,
     "claim_worker": None,
     "lease_until": None,
-    "wakeup_due_at": None,
     "not_before": None,
 }
 """The columns of a cancelled submission, except ``finished_at``."""
@@ -180,7 +180,7 @@ def source_values(candidate: Candidate | InvalidSource, now: datetime) -> dict[s
 
 
 def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> dict[str, Any]:
-    """Return the row of ``new``, which waits to be built and has its first wake-up counted."""
+    """Return the row of ``new``, which waits to be built."""
     return {
         "id": new_id("sub"),
         "problem": new.problem.id,
@@ -204,8 +204,6 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "stage": "build",
         "traceparent": traceparent(),
         "submitted_at": now,
-        "wakeup_due_at": now + repeat_after(1),
-        "wakeups": 1,
     }
 
 
@@ -249,7 +247,7 @@ class Submissions:
             assert earlier is not None
             return earlier
         if not submission.state.final:
-            request_wakeup(self._session, WakeUp(submission.id, "build", submission.device))
+            request_wakeup(self._session, queue_name("build", submission.device))
         count(self._session, ACCEPTED, submission.device, "single")
         return submission
 
@@ -293,7 +291,6 @@ class Submissions:
         Its attempts stay on record, but the count starts from 0 again. Raises ``UnknownSubmission``, and
         ``NotRetriable`` if it has not failed.
         """
-        now = database_now(self._session)
         queued = self._session.execute(
             update(Submission)
             .where(Submission.id == submission_id, Submission.status == Status.FAILED)
@@ -302,8 +299,6 @@ class Submissions:
                 message="",
                 attempts=0,
                 faults=0,
-                wakeups=1,
-                wakeup_due_at=now + repeat_after(1),
                 not_before=None,
                 started_at=None,
                 finished_at=None,
@@ -315,7 +310,7 @@ class Submissions:
         reopened(self._session, submission_id)
         ended(self._session, Status.FAILED, by=-1)
         stage: Stage = "build" if submission.stage == "build" else "evaluate"
-        request_wakeup(self._session, WakeUp(submission.id, stage, submission.device))
+        request_wakeup(self._session, queue_name(stage, submission.device))
         return submission
 
     def source_of(self, submission_id: str) -> str:
@@ -370,7 +365,7 @@ class Submissions:
         evaluation = None
         if isinstance(new.candidate, InvalidSource):
             evaluation = invalid_evaluation(new, new.candidate)
-            values |= {"status": Status.DONE, "message": evaluation.message, "finished_at": now, "wakeup_due_at": None}
+            values |= {"status": Status.DONE, "message": evaluation.message, "finished_at": now}
         row = insert_into(self._session, Submission).on_conflict_do_nothing(index_elements=["idempotency_key"])
         submission: Submission | None = self._session.scalars(row.returning(Submission), values).one_or_none()
         if submission is None:

@@ -71,5 +71,5 @@ def test_ten_thousand_lines_come_in_by_one_call_and_in_little_memory(tmp_path: P
     assert (found["status"], found["items"], found["shared"]) == (202, 10_000, 0)
     # The body has 40 MB.
     assert found["grown_mib"] < 25, found
-    # A queue that is rung for ten thousand times over would keep its workers from everything else.
+    # Ten thousand messages would keep the workers of the queue from everything else.
     assert found["woken"] < 50, found

@@ -77,10 +77,10 @@ def test_a_heartbeat_tells_how_busy_a_worker_was(install: Install) -> None:
         register=lambda _: None,
         busy_s=lambda: worker.busy_s,
     )
-    submission_id = installation.submit("# evaluate: sleep 0.2")
-    worker.build(submission_id)
+    installation.submit("# evaluate: sleep 0.2")
+    worker.build()
     before = worker.busy_s
-    worker.evaluate(submission_id)
+    worker.evaluate()
     assert worker.busy_s - before >= 0.2
     reconciler.reconcile()
     with installation.readers() as session:

@@ -52,8 +52,8 @@ def faulted(installation: Installation, worker: Grader, diagnose: str, size: str
     """A submission whose evaluation has ended with a device fault."""
     installation.serve("diagnose.compute-sanitizer")
     submission_id = installation.submit(f"{OVERRUN}\n# diagnose: {diagnose}", device="cuda", size=size)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     assert installation.read(submission_id).status == Status.DONE
     return submission_id
 
@@ -69,7 +69,7 @@ def test_a_device_fault_is_diagnosed_without_being_asked_for(install: Install) -
     worker = grader(installation)
     submission_id = faulted(installation, worker, "overrun")
     before = installation.read(submission_id)
-    worker.diagnose(submission_id, "memcheck")
+    worker.diagnose()
     done = installation.diagnosis(submission_id)
     assert (done.state, done.attempts) == (DiagnosisStatus.DONE, 1)
     assert done.result is not None
@@ -88,11 +88,11 @@ def test_switched_off_nothing_is_diagnosed_that_nobody_asked_for(install: Instal
     installation = install(diagnose="off")
     worker = grader(installation)
     submission_id = faulted(installation, worker, "overrun")
-    worker.diagnose(submission_id, "memcheck")
+    worker.diagnose()
     assert runs(installation) == []
     with installation.sessions.begin() as session:
         Diagnoses(session).request(submission_id, Tool.MEMCHECK)
-    worker.diagnose(submission_id, "memcheck")
+    worker.diagnose()
     assert installation.diagnosis(submission_id).state is DiagnosisStatus.DONE
 
 
@@ -100,7 +100,7 @@ def test_a_fault_that_shows_at_the_full_size_alone_is_found_there(install: Insta
     installation = install()
     worker = grader(installation)
     submission_id = faulted(installation, worker, "overrun-when-full")
-    worker.diagnose(submission_id, "memcheck")
+    worker.diagnose()
     assert runs(installation) == ["cuda:1 smoke", "cuda:1 full"]
     result = installation.diagnosis(submission_id).result
     assert result is not None
@@ -109,25 +109,26 @@ def test_a_fault_that_shows_at_the_full_size_alone_is_found_there(install: Insta
 
 def test_what_did_not_fault_is_looked_at_in_small(install: Install) -> None:
     installation = install()
-    worker = grader(installation)
+    engine = ScriptedEngine(installation.settings.data_dir / "journal", [Tool.MEMCHECK, Tool.COUNTERS])
+    engine.start()
+    worker = grader(installation, engine=engine)
     installation.serve("diagnose.compute-sanitizer", "diagnose.ncu")
     submission_id = installation.submit(device="cuda", size="full")
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     for tool in (Tool.MEMCHECK, Tool.COUNTERS):
         with installation.sessions.begin() as session:
             Diagnoses(session).request(submission_id, tool)
-        worker.diagnose(submission_id, str(tool))
+        worker.diagnose()
     assert runs(installation) == ["cuda:1 smoke", "cuda:1 full"]
 
 
 def test_a_doubled_message_changes_nothing(install: Install) -> None:
     installation = install()
     worker = grader(installation)
-    submission_id = faulted(installation, worker, "overrun")
-    for _ in range(2):
-        worker.diagnose(submission_id, "memcheck")
-    worker.diagnose("sub_that_never_was", "memcheck")
+    faulted(installation, worker, "overrun")
+    for _ in range(3):
+        worker.diagnose()
     assert len(runs(installation)) == 1
 
 
@@ -135,20 +136,20 @@ def test_a_diagnosis_makes_room_for_an_evaluation(install: Install) -> None:
     installation = install()
     worker = grader(installation)
     diagnosed = faulted(installation, worker, "sleep 60", size="smoke")
-    task = threading.Thread(target=worker.diagnose, args=(diagnosed, "memcheck"))
+    task = threading.Thread(target=worker.diagnose)
     task.start()
     installation.wait_for_diagnosis(diagnosed, DiagnosisStatus.RUNNING)
     waiting = installation.submit(device="cuda")
-    worker.build(waiting)
+    worker.build()
     task.join(timeout=10)
     assert not task.is_alive()
     assert installation.journal[-1] == "diagnose stopped"
     given_back = installation.diagnosis(diagnosed)
     assert (given_back.state, given_back.faults, given_back.claim_token) == (DiagnosisStatus.PENDING, 0, None)
     # And it is not taken up again before the evaluation is.
-    worker.diagnose(diagnosed, "memcheck")
+    worker.diagnose()
     assert runs(installation) == ["cuda:1 smoke"]
-    worker.evaluate(waiting)
+    worker.evaluate()
     assert installation.read(waiting).status == Status.DONE
 
 
@@ -157,7 +158,7 @@ def test_a_worker_that_is_stopped_gives_a_diagnosis_back(install: Install) -> No
     stopping = threading.Event()
     worker = grader(installation, stopping=stopping)
     submission_id = faulted(installation, worker, "sleep 60")
-    task = threading.Thread(target=worker.diagnose, args=(submission_id, "memcheck"))
+    task = threading.Thread(target=worker.diagnose)
     task.start()
     installation.wait_for_diagnosis(submission_id, DiagnosisStatus.RUNNING)
     assert worker.current_submission == submission_id
@@ -172,7 +173,7 @@ def test_a_fault_of_ours_fails_the_diagnosis_and_not_the_submission(install: Ins
     installation = install(max_attempts=1)
     worker = grader(installation)
     submission_id = faulted(installation, worker, what)
-    worker.diagnose(submission_id, "memcheck")
+    worker.diagnose()
     failed = installation.diagnosis(submission_id)
     assert (failed.state, failed.message) == (DiagnosisStatus.FAILED, reason)
     assert installation.read(submission_id).status == Status.DONE
@@ -223,6 +224,10 @@ class FakedTool:
     def environment(self) -> Mapping[str, Any]:
         return self._engine.environment
 
+    @property
+    def tools(self) -> frozenset[Tool]:
+        return frozenset([Tool.MEMCHECK])
+
     def diagnose(
         self, problem: Problem, candidate: Candidate, config: EvalConfig, tool: Tool, *, cancelled: Callable[[], bool]
     ) -> Diagnosis:
@@ -234,12 +239,12 @@ def test_what_the_tool_says_in_the_sandbox_is_stored_with_the_candidates_line(in
     scripted = grader(installation)
     installation.serve("diagnose.compute-sanitizer")
     submission_id = installation.submit(f"{_SOURCE}{OVERRUN}\n", device="cuda", size="smoke")
-    scripted.build(submission_id)
-    scripted.evaluate(submission_id)
+    scripted.build()
+    scripted.evaluate()
     program = make_fake_tool(tmp_path / "tool", _REPORT)
     with Engine(device="cpu", cache_dir=tmp_path / "cache", scratch_dir=tmp_path) as engine:
         faked: Any = FakedTool(engine, program)
-        grader(installation, engine=faked, device="cpu").diagnose(submission_id, "memcheck")
+        grader(installation, engine=faked, device="cpu").diagnose()
     with installation.readers() as session:
         row = session.get_one(StoredDiagnosis, (submission_id, "memcheck"))
         assert row.state is DiagnosisStatus.DONE, row.message

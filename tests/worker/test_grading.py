@@ -62,9 +62,9 @@ def test_a_submission_is_built_and_evaluated(install: Install) -> None:
     installation = install()
     submission_id = installation.submit(require_gradients=True)
     worker = grader(installation)
-    worker.build(submission_id)
+    worker.build()
     assert installation.read(submission_id).build_s == 0.25
-    worker.evaluate(submission_id)
+    worker.evaluate()
     done = installation.read(submission_id)
     assert (done.status, done.attempts, done.message) == (Status.DONE, 1, "it passed")
     assert done.evaluation is not None
@@ -108,8 +108,8 @@ def test_a_submission_lowers_the_limits_of_the_machine_and_raises_none(
     installation = install(limits=machines)
     submission_id = installation.submit(limits=asked)
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     assert installation.read(submission_id).status == Status.DONE
     assert {(config.limits.call_s, config.limits.total_s) for config in seen} == {(call_s, total_s)}
 
@@ -128,8 +128,8 @@ def test_the_engine_starts_ahead_once_the_outcome_can_be_read(
 
     monkeypatch.setattr(ScriptedEngine, "start_ahead", start_ahead)
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     (_, queued), (_, over) = seen
     assert (queued, over in {Status.DONE, Status.FAILED}) == (Status.QUEUED, True)
 
@@ -143,11 +143,11 @@ def test_a_problem_is_vetted_by_itself_with_what_passes_first(
     with installation.sessions.begin() as session:
         sync_problems(session, {**problems, "relu": unvetted})
     worker = grader(installation, lenient=lenient)
-    first, failing, second = (installation.submit(source) for source in ("1", "# evaluate: overrun\n", "2"))
-    for submission_id in (failing, first, second):
-        worker.build(submission_id)
+    first, _, second = (installation.submit(source) for source in ("1", "# evaluate: overrun\n", "2"))
     for _ in range(3):
-        worker.evaluate(second)
+        worker.build()
+    for _ in range(3):
+        worker.evaluate()
     journal = installation.journal
     vetted = [number for number, line in enumerate(journal) if line == "vet"]
     assert len(vetted) > 10, "every trivial candidate was judged"
@@ -173,8 +173,8 @@ def test_what_does_not_pass_has_no_problem_vetted(install: Install, problems: di
         sync_problems(session, {**problems, "relu": replace(problems["relu"], vettings=())})
     worker = grader(installation)
     submission_id = installation.submit("# evaluate: overrun\n")
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     assert installation.read(submission_id).status == Status.DONE
     assert "vet" not in installation.journal
 
@@ -187,18 +187,18 @@ def test_a_vetting_that_is_cut_short_is_made_with_the_next_try(
         sync_problems(session, {**problems, "relu": replace(problems["relu"], vettings=())})
     worker = grader(installation)
     submission_id = installation.submit("1")
-    worker.build(submission_id)
+    worker.build()
 
     def broken(*_given: object) -> Evaluation:
         raise InfrastructureFault("the judge died")
 
     with monkeypatch.context() as patched:
         patched.setattr(ScriptedEngine, "_vet", broken)
-        worker.evaluate(submission_id)
+        worker.evaluate()
     waiting = installation.read(submission_id)
     assert (waiting.status, waiting.evaluation) == (Status.QUEUED, None), "no figure without vetting"
     installation.end_backoff()
-    worker.evaluate(submission_id)
+    worker.evaluate()
     evaluation = installation.read(submission_id).evaluation
     assert evaluation is not None
     assert evaluation.speedup == 2.0
@@ -206,13 +206,12 @@ def test_a_vetting_that_is_cut_short_is_made_with_the_next_try(
 
 def test_a_doubled_message_changes_nothing(install: Install) -> None:
     installation = install()
-    submission_id = installation.submit()
+    installation.submit()
     worker = grader(installation)
     for _ in range(2):
-        worker.build(submission_id)
+        worker.build()
     for _ in range(2):
-        worker.evaluate(submission_id)
-    worker.build("sub_that_never_was")
+        worker.evaluate()
     assert installation.journal.count("build done") == 1
     assert installation.journal.count("evaluate done") == 1
 
@@ -231,9 +230,9 @@ def test_what_was_evaluated_just_now_decides_what_is_taken_up_next(
         batches.add(batches.create(name="a").id, lines, [], Ranks())
     worker = grader(installation)
     for _ in names:
-        worker.build("whichever")
+        worker.build()
     for _ in names:
-        worker.evaluate("whichever")
+        worker.evaluate()
     with installation.readers() as session:
         in_order = select(Submission.problem).where(Submission.status == Status.DONE).order_by(Submission.started_at)
         assert session.scalars(in_order).all() == ["relu"] * 3 + ["softmax"] * 3
@@ -241,9 +240,9 @@ def test_what_was_evaluated_just_now_decides_what_is_taken_up_next(
 
 def test_an_evaluation_uses_the_device_of_the_worker(install: Install) -> None:
     installation = install()
-    submission_id = installation.submit(device="cuda")
-    grader(installation, device=None).build(submission_id)
-    grader(installation, device="cuda:1").evaluate(submission_id)
+    installation.submit(device="cuda")
+    grader(installation, device=None).build()
+    grader(installation, device="cuda:1").evaluate()
     assert "build cuda smoke None" in installation.journal
     assert "evaluate cuda:1 smoke None" in installation.journal
 
@@ -252,8 +251,8 @@ def test_a_candidate_that_does_not_compile_never_reaches_a_device(install: Insta
     installation = install()
     submission_id = installation.submit("# build: refuse")
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     done = installation.read(submission_id)
     assert (done.status, done.message) == (Status.DONE, "line 3: no")
     assert not any(line.startswith("evaluate") for line in installation.journal)
@@ -263,13 +262,13 @@ def test_a_fault_of_the_machine_is_retried_on_new_processes_and_then_fails(insta
     installation = install(max_attempts=2)
     submission_id = installation.submit("# evaluate: fault")
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     again = installation.read(submission_id)
     assert again.status == Status.QUEUED
     assert "the judge died" in again.message
     installation.end_backoff()
-    worker.evaluate(submission_id)
+    worker.evaluate()
     failed = installation.read(submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
     assert installation.journal.count("close") == 2
@@ -281,11 +280,11 @@ def test_what_another_machine_may_have_is_retried_and_then_fails(install: Instal
     installation = install(max_attempts=2)
     submission_id = installation.submit(f"# evaluate: {what}")
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     assert installation.read(submission_id).status == Status.QUEUED
     installation.end_backoff()
-    worker.evaluate(submission_id)
+    worker.evaluate()
     failed = installation.read(submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, reason, 2)
 
@@ -294,8 +293,8 @@ def test_a_result_that_cannot_be_recorded_is_a_fault_with_its_reason(install: In
     installation = install(max_attempts=1)
     submission_id = installation.submit("# unstorable")
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     failed = installation.read(submission_id)
     assert (failed.status, failed.evaluation) == (Status.FAILED, None)
     assert "the result cannot be recorded" in failed.message
@@ -307,7 +306,7 @@ def test_a_result_waits_for_a_connection_to_the_database(install: Install, monke
     installation = install(max_attempts=1)
     submission_id = installation.submit()
     worker = grader(installation)
-    worker.build(submission_id)
+    worker.build()
     record, busy = Claims.record_evaluation, iter([True])
 
     def recording(*args: Any, **options: Any) -> bool:
@@ -316,7 +315,7 @@ def test_a_result_waits_for_a_connection_to_the_database(install: Install, monke
         return record(*args, **options)
 
     monkeypatch.setattr(Claims, "record_evaluation", recording)
-    worker.evaluate(submission_id)
+    worker.evaluate()
     assert next(busy, None) is None
     assert installation.outcomes(submission_id)[-1] == ("evaluate", "done")
 
@@ -325,7 +324,7 @@ def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, m
     installation = install(lease_s=0.6)
     submission_id = installation.submit("# evaluate: sleep 1.5")
     worker = grader(installation)
-    worker.build(submission_id)
+    worker.build()
     renew, calls = Claims.renew, iter([True, True])
 
     def failing(*args: Any) -> bool:
@@ -334,7 +333,7 @@ def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, m
         return renew(*args)
 
     monkeypatch.setattr(Claims, "renew", failing)
-    worker.evaluate(submission_id)
+    worker.evaluate()
     assert next(calls, None) is None
     assert installation.read(submission_id).status == Status.DONE
 
@@ -343,8 +342,8 @@ def test_what_does_not_fit_fails_at_once_with_the_figures(install: Install) -> N
     installation = install()
     submission_id = installation.submit("# evaluate: big")
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     failed = installation.read(submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "needs 3 GiB, has 2 GiB", 1)
     # Nothing is wrong with the device or the processes.
@@ -354,7 +353,7 @@ def test_what_does_not_fit_fails_at_once_with_the_figures(install: Install) -> N
 def test_a_bug_of_ours_is_never_a_verdict(install: Install) -> None:
     installation = install(max_attempts=1)
     submission_id = installation.submit("# build: bug")
-    grader(installation).build(submission_id)
+    grader(installation).build()
     failed = installation.read(submission_id)
     assert (failed.status, failed.evaluation) == (Status.FAILED, None)
     assert "internal error: KeyError" in failed.message
@@ -364,8 +363,8 @@ def test_a_lease_is_renewed_and_progress_shown_while_it_is_worked_on(install: In
     installation = install(lease_s=2.4)  # a busy machine may be away for a second
     submission_id = installation.submit("# evaluate: sleep 4")
     worker = grader(installation)
-    worker.build(submission_id)
-    task = threading.Thread(target=worker.evaluate, args=(submission_id,))
+    worker.build()
+    task = threading.Thread(target=worker.evaluate)
     task.start()
     installation.wait(submission_id, Status.EVALUATING)
     assert worker.current_submission == submission_id
@@ -392,8 +391,8 @@ def test_a_cancelled_evaluation_is_stopped(install: Install) -> None:
     installation = install()
     submission_id = installation.submit("# evaluate: sleep 60")
     worker = grader(installation)
-    worker.build(submission_id)
-    task = threading.Thread(target=worker.evaluate, args=(submission_id,))
+    worker.build()
+    task = threading.Thread(target=worker.evaluate)
     task.start()
     installation.wait(submission_id, Status.EVALUATING)
     with installation.sessions.begin() as session:
@@ -412,8 +411,8 @@ def test_a_worker_that_is_stopped_gives_back_what_it_is_at(install: Install, sta
     stopping = threading.Event()
     worker = grader(installation, stopping=stopping)
     if stage == "evaluate":
-        worker.build(submission_id)
-    task = threading.Thread(target=getattr(worker, stage), args=(submission_id,))
+        worker.build()
+    task = threading.Thread(target=getattr(worker, stage))
     task.start()
     installation.wait(submission_id, Status.BUILDING, Status.EVALUATING)
     stopping.set()
@@ -423,5 +422,5 @@ def test_a_worker_that_is_stopped_gives_back_what_it_is_at(install: Install, sta
     assert (given_back.status, given_back.stage, given_back.faults) == (Status.QUEUED, stage, 0)
     assert installation.outcomes(submission_id)[-1] == (stage, "released")
     # Nothing more is taken up.
-    getattr(worker, stage)(submission_id)
+    getattr(worker, stage)()
     assert installation.read(submission_id).status == Status.QUEUED

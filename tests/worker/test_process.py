@@ -153,7 +153,7 @@ def test_a_worker_that_fails_its_self_test_says_why_and_takes_nothing(
     assert "the wrong candidate got passed instead of wrong_output" in out()
     wait_until(lambda: installation.read(submission_id).stage == "evaluate", "the build")
     assert "evaluate cpu smoke None" not in installation.journal
-    # Another one, which passes, takes it up although the first one may have heard its bell.
+    # Another one, which passes, takes it up although the first one may have taken its message.
     (installation.settings.data_dir / "blind").unlink()
     processes.append(start_worker(installation, "evaluate.cpu"))
     assert installation.wait(submission_id, Status.DONE).attempts == 1
@@ -254,11 +254,11 @@ def test_a_broker_that_hangs_for_a_while_loses_nothing(install: Install, start_w
         with server.paused():
             while_away = installation.submit("# 2")
             installation.wait(under_way, Status.DONE)
-            time.sleep(12)  # what is overdue is rung for, and whoever has evaluated tells the broker so
+            time.sleep(12)  # meanwhile wake-ups for what waits, and an acknowledgement, cannot be sent
             with installation.readers() as session:
                 now, known = database_now(session), list_workers(session)
             assert len(known) == 2
-            # One trial to ring may be under way.
+            # One trial to send a wake-up may be under way.
             assert all(now - worker.heartbeat_at < timedelta(seconds=8) for worker in known)
         assert installation.wait(while_away, Status.DONE).attempts == 1
         installation.wait(installation.submit("# 3"), Status.DONE)

@@ -15,7 +15,7 @@ from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis
 from storage.queue import workers
-from storage.queue.wakeups import DiagnosisWakeUp, take_requested_wakeups
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from tests.worker.conftest import Installation
 from worker.reconciler import Reconciler
 
@@ -85,7 +85,7 @@ def test_leases_that_expired_while_the_machine_slept_get_time_to_be_renewed(
     assert installation.read(submission_id).status == Status.QUEUED
 
 
-def test_diagnoses_of_lost_workers_are_released_and_rung_for(install: Install) -> None:
+def test_diagnoses_of_lost_workers_are_released_and_notified(install: Install) -> None:
     installation = install()
     submission_id = installation.submit(device="cuda")
     fault = {"device_fault": "illegal memory access"}
@@ -111,8 +111,8 @@ def test_diagnoses_of_lost_workers_are_released_and_rung_for(install: Install) -
     assert (released.state, released.faults) == (DiagnosisStatus.PENDING, 1)
     assert "worker gone was lost" in released.message
     with installation.sessions.begin() as session:
-        session.execute(update(StoredDiagnosis).values(not_before=None, wakeup_due_at=None))
+        session.execute(update(StoredDiagnosis).values(not_before=None))
     reconciler(installation).reconcile()
     assert wakeups == []
     one.reconcile()
-    assert wakeups == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
+    assert wakeups == [WakeUp("diagnose.compute-sanitizer", if_empty=True)]

@@ -68,14 +68,14 @@ def hand_in(installation: Installation, *actions: str) -> list[str]:
         ids = {row.source_digest: row.id for row in session.scalars(select(Submission))}
     builder = grader(installation, device=None)
     for _ in lines:
-        builder.build("whichever")
+        builder.build()
     return [ids[digest] for digest in digests]
 
 
 @contextmanager
 def evaluating(worker: Grader) -> Iterator[threading.Thread]:
     """The worker evaluates meanwhile, and is through with it at the end."""
-    task = threading.Thread(target=worker.evaluate, args=("whichever",))
+    task = threading.Thread(target=worker.evaluate)
     task.start()
     yield task
     task.join(timeout=20)
@@ -97,7 +97,7 @@ def groups(installation: Installation) -> list[str]:
 def test_several_are_evaluated_together_and_each_is_recorded(installation: Installation) -> None:
     ids = hand_in(installation, "pass", "overrun", "pass", "pass")
     worker = grader(installation, together=3)
-    worker.evaluate(ids[0])
+    worker.evaluate()
     assert statuses(installation, ids) == [Status.DONE] * 3 + [Status.QUEUED]
     assert groups(installation) == ["together 3"]
     assert [installation.read(each).message for each in ids[:3]] == ["it passed", "CUDA error", "it passed"]
@@ -105,7 +105,7 @@ def test_several_are_evaluated_together_and_each_is_recorded(installation: Insta
         assert installation.outcomes(each) == [("build", "built"), ("evaluate", "done")]
         assert installation.read(each).progress_stage is None
     assert worker.current_submission is None
-    worker.evaluate(ids[1])
+    worker.evaluate()
     assert installation.read(ids[3]).status == Status.DONE
     assert groups(installation) == ["together 3"]
 
@@ -114,12 +114,12 @@ def test_while_most_do_not_pass_each_is_evaluated_alone(installation: Installati
     ids = hand_in(installation, "overrun", "overrun", "pass", "pass", *["pass"] * 6)
     worker = grader(installation, together=2)
     for _ in range(2):
-        worker.evaluate(ids[0])
+        worker.evaluate()
     assert groups(installation) == ["together 2"] * 2
     assert statuses(installation, ids[:4]) == [Status.DONE] * 4
-    worker.evaluate(ids[0])
+    worker.evaluate()
     assert groups(installation) == ["together 2"] * 2, "two of four have passed, and then three of five"
-    worker.evaluate(ids[0])
+    worker.evaluate()
     assert groups(installation) == ["together 2"] * 3
     assert statuses(installation, ids) == [Status.DONE] * 7 + [Status.QUEUED] * 3
 
@@ -210,7 +210,7 @@ def test_a_stopped_worker_gives_all_back_and_they_are_evaluated_later(installati
 def test_after_a_fault_of_the_machine_the_others_go_back_at_once(installation: Installation, action: str) -> None:
     ids = hand_in(installation, "pass", action, "pass", "pass")
     worker = grader(installation, together=4)
-    worker.evaluate(ids[0])
+    worker.evaluate()
     assert statuses(installation, ids) == [Status.DONE] + [Status.QUEUED] * 3
     assert last_outcomes(installation, ids) == ["done", "fault", "released", "released"]
     assert [installation.read(each).faults for each in ids] == [0, 1, 0, 0]
@@ -220,16 +220,16 @@ def test_after_a_fault_of_the_machine_the_others_go_back_at_once(installation: I
     assert attempt.detail == "what it was evaluated together with has ended before it"
     # Evaluated on new processes, and what has had a fault alone.
     assert installation.journal.count("close") == 1
-    worker.evaluate(ids[2])
+    worker.evaluate()
     installation.end_backoff()
-    worker.evaluate(ids[1])
+    worker.evaluate()
     assert statuses(installation, ids) == [Status.DONE, Status.FAILED, Status.DONE, Status.DONE]
     assert groups(installation) == ["together 4", "together 2"]
 
 
 def test_what_another_machine_may_have_or_does_not_fit_is_a_matter_of_one(installation: Installation) -> None:
     ids = hand_in(installation, "big", "toolchain", "pass")
-    grader(installation, together=3).evaluate(ids[0])
+    grader(installation, together=3).evaluate()
     assert statuses(installation, ids) == [Status.FAILED, Status.QUEUED, Status.DONE]
     assert last_outcomes(installation, ids) == ["fault", "fault", "done"]
     assert "close" not in installation.journal
@@ -237,14 +237,14 @@ def test_what_another_machine_may_have_or_does_not_fit_is_a_matter_of_one(instal
 
 def test_a_bug_of_ours_is_a_fault_of_those_that_are_left(installation: Installation) -> None:
     ids = hand_in(installation, "pass", "bug", "pass")
-    grader(installation, together=3).evaluate(ids[0])
+    grader(installation, together=3).evaluate()
     assert last_outcomes(installation, ids) == ["done", "fault", "fault"]
     assert "internal error: KeyError" in installation.read(ids[2]).message
 
 
 def test_a_result_that_cannot_be_recorded_is_a_fault_of_its_own(installation: Installation) -> None:
     ids = hand_in(installation, "pass", "pass\n# unstorable", "pass")
-    grader(installation, together=3).evaluate(ids[0])
+    grader(installation, together=3).evaluate()
     assert last_outcomes(installation, ids) == ["done", "fault", "done"]
     assert "the result cannot be recorded" in installation.read(ids[1]).message
 
@@ -252,10 +252,10 @@ def test_a_result_that_cannot_be_recorded_is_a_fault_of_its_own(installation: In
 def test_single_submissions_are_evaluated_one_by_one(installation: Installation) -> None:
     ids = [installation.submit(f"# {number}") for number in range(3)]
     worker = grader(installation, together=3)
-    for each in ids:
-        worker.build(each)
-    for number, each in enumerate(ids, 1):
-        worker.evaluate(each)
+    for _ in ids:
+        worker.build()
+    for number, _ in enumerate(ids, 1):
+        worker.evaluate()
         assert statuses(installation, ids).count(Status.DONE) == number
     assert groups(installation) == []
 
@@ -265,7 +265,7 @@ def test_what_gains_nothing_from_others_is_evaluated_alone(installation: Install
     with installation.sessions.begin() as session:
         session.execute(update(Submission).values(baseline="compile"))
     worker = grader(installation, together=3)
-    worker.evaluate(ids[0])
+    worker.evaluate()
     assert statuses(installation, ids) == [Status.DONE, Status.QUEUED]
     assert groups(installation) == []
 
@@ -279,8 +279,8 @@ def test_what_nobody_can_evaluate_keeps_nothing_from_its_turn(
     with installation.sessions.begin() as session:
         session.execute(update(Submission).where(Submission.id == ids[0]).values(baseline="none"))
     worker = grader(installation, together=2)
-    worker.evaluate(ids[0])
-    worker.evaluate(ids[1])
+    worker.evaluate()
+    worker.evaluate()
     assert statuses(installation, ids) == [Status.QUEUED, Status.DONE]
     assert "baseline must be one of" in installation.read(ids[0]).message
 
@@ -288,10 +288,10 @@ def test_what_nobody_can_evaluate_keeps_nothing_from_its_turn(
 def test_no_run_is_longer_than_eight(installation: Installation) -> None:
     worker = grader(installation, together=100)
     hand_in(installation, *["pass"] * 3)
-    worker.evaluate("whichever")
+    worker.evaluate()
     ids = hand_in(installation, *["pass"] * 15)
     for _ in range(3):
-        worker.evaluate("whichever")
+        worker.evaluate()
     assert groups(installation) == ["together 3", "together 5", "together 8", "together 2"]
     assert statuses(installation, ids) == [Status.DONE] * 15
 
@@ -320,7 +320,7 @@ def test_each_is_logged_about_and_counted_for_itself(
     log.setLevel(logging.INFO)
     worker = grader(installation, together=3)
     try:
-        worker.evaluate(ids[0])
+        worker.evaluate()
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
@@ -346,6 +346,6 @@ def test_the_device_is_told_of_a_fault_by_the_one_that_had_it(
     faults: list[str] = []
     monkeypatch.setattr(gate, "fault", lambda submission_id, _detail: faults.append(submission_id))
     worker = grader(installation, together=3, gate=gate)
-    worker.evaluate(ids[0])
+    worker.evaluate()
     assert faults == [ids[1]]
     assert gate.condition.state is WorkerState.READY

@@ -77,8 +77,8 @@ def test_one_trace_from_the_request_to_the_verdict(
     posted = client.post("/api/v1/submissions", json=body("# evaluate: sleep 0.1"), headers={"traceparent": GIVEN})
     submission_id = posted.json()["id"]
     worker = grader(installation)
-    worker.build(submission_id)
-    worker.evaluate(submission_id)
+    worker.build()
+    worker.evaluate()
     assert installation.read(submission_id).status == Status.DONE
     spans = by_name(exported)
     request = spans["POST /api/v1/submissions"]
@@ -100,8 +100,8 @@ def test_a_fault_of_ours_is_an_error_of_its_span(
     exported: InMemorySpanExporter, http: tuple[httpx.Client, Installation]
 ) -> None:
     client, installation = http
-    submission_id = client.post("/api/v1/submissions", json=body("# build: fault")).json()["id"]
-    grader(installation).build(submission_id)
+    client.post("/api/v1/submissions", json=body("# build: fault")).raise_for_status()
+    grader(installation).build()
     span = by_name(exported)["build"]
     assert span.status.status_code is trace.StatusCode.ERROR
     assert [event.name for event in span.events] == ["exception"]
@@ -133,8 +133,8 @@ def test_those_that_are_evaluated_together_have_a_trace_each(
     assert answer.status_code == 202, answer.text
     worker = grader(installation, together=2)
     for _ in range(2):
-        worker.build("whichever")
-    worker.evaluate("whichever")
+        worker.build()
+    worker.evaluate()
     assert "together 2" in installation.journal
     with installation.readers() as session:
         rows = session.scalars(select(Submission).order_by(Submission.queue_rank)).all()
@@ -162,7 +162,7 @@ def test_nothing_is_traced_unless_asked_for(http: tuple[httpx.Client, Installati
     assert not tracing.enabled()
     submission_id = client.post("/api/v1/submissions", json=body(""), headers={"traceparent": GIVEN}).json()["id"]
     assert installation.read(submission_id).traceparent is None
-    grader(installation).build(submission_id)
+    grader(installation).build()
 
 
 @pytest.mark.parametrize(

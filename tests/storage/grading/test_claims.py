@@ -21,7 +21,7 @@ from storage.grading.verification import verification_of
 from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Stage, Submission
 from storage.queue import workers
-from storage.queue.wakeups import take_requested_wakeups
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 
@@ -62,6 +62,13 @@ def fault(sessions: sessionmaker[Session], submission_id: str, worker: str = "w"
     work = claim(sessions, submission_id, worker=worker)
     with sessions.begin() as session:
         assert Claims(session).record_fault(work, "the judge died", retriable=True, max_attempts=9)
+
+
+def notified(sessions: sessionmaker[Session]) -> list[WakeUp]:
+    """The wake-ups that a builder's reconciler requests now."""
+    with sessions.begin() as session:
+        Claims(session).notify_waiting([("build", "cpu")])
+        return take_requested_wakeups(session)
 
 
 def later(seconds: float) -> datetime:
@@ -250,22 +257,10 @@ def test_after_a_fault_it_rests_longer_each_time(sessions: sessionmaker[Session]
         assert waiting.not_before is not None
         assert backoff_s - 1 < (waiting.not_before - datetime.now(UTC)).total_seconds() <= backoff_s
         with sessions.begin() as session:
-            claims = Claims(session)
-            assert claims.claim(submission_id, "build", "w", LEASE_S) is None
-            assert claims.notify_overdue([("build", "cpu")], now=later(backoff_s - 1)) == []
-            assert len(claims.notify_overdue([("build", "cpu")], now=later(backoff_s + 1))) == 1
+            assert Claims(session).claim(submission_id, "build", "w", LEASE_S) is None
+        assert notified(sessions) == []
         end_backoff(sessions)
-
-
-def test_what_rests_does_not_keep_others_from_being_rung(sessions: sessionmaker[Session], submit: Submit) -> None:
-    for _ in range(20):
-        fault(sessions, submit())
-        fault_free = submit()
-    with sessions.begin() as session:
-        session.execute(update(Submission).where(Submission.faults > 0).values(not_before=later(3600)))
-        wakeups = Claims(session).notify_overdue([("build", "cpu")], now=later(60))
-    assert len(wakeups) == 20
-    assert wakeups[-1].submission_id == fault_free
+        assert notified(sessions) == [WakeUp("build", if_empty=True)]
 
 
 def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
@@ -280,8 +275,8 @@ def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
     end_backoff(sessions)
     with sessions.begin() as session:
         assert Claims(session).claim(submission_id, "build", "first", LEASE_S) is None
-        # The bell that the first one heard in vain is rung again soon.
-        assert Claims(session).notify_overdue([("build", "cpu")], now=later(2)) != []
+    # The first one has used up the wake-up, so the second one's reconciler sends another.
+    assert notified(sessions) == [WakeUp("build", if_empty=True)]
     fault(sessions, submission_id, "second")
     end_backoff(sessions)
     # Everybody failed at it: anybody may try again.
@@ -309,7 +304,7 @@ def test_a_stopped_worker_gives_back_without_a_fault(sessions: sessionmaker[Sess
     work = claim(sessions, submission_id)
     with sessions.begin() as session:
         assert Claims(session).release(work)
-        assert [wakeup.submission_id for wakeup in take_requested_wakeups(session)] == [submission_id]
+        assert take_requested_wakeups(session) == [WakeUp("build")]
     assert read(sessions, submission_id).status == Status.QUEUED
     assert claim(sessions, submission_id).attempt == 1
     assert outcomes(sessions, submission_id) == [("build", "released"), ("build", "running")]
@@ -333,7 +328,7 @@ def test_an_expired_lease_goes_back_to_the_queue(sessions: sessionmaker[Session]
     with sessions.begin() as session:
         assert Claims(session).release_expired(3) == 0
         assert Claims(session).release_expired(3, now=later(LEASE_S + 1)) == 1
-        assert [wakeup.submission_id for wakeup in take_requested_wakeups(session)] == [submission_id]
+        assert take_requested_wakeups(session) == [WakeUp("build")]
     waiting = read(sessions, submission_id)
     assert waiting.status == Status.QUEUED
     assert "worker gone was lost" in waiting.message
@@ -384,28 +379,28 @@ def test_what_comes_from_a_worker_that_lost_its_lease_is_dropped(
     assert outcomes(sessions, submission_id) == [("build", "lost"), ("build", "running")]
 
 
-def test_what_waits_too_long_is_rung_again_and_less_and_less_often(
+def test_a_queue_with_work_is_notified_once_for_each_worker_at_most(
     sessions: sessionmaker[Session], submit: Submit
 ) -> None:
-    submission_id = submit()
-
-    def notify(seconds: float) -> list[str]:
-        with sessions.begin() as session:
-            wakeups = Claims(session).notify_overdue([("build", "cpu"), ("build", "cuda")], now=later(seconds))
-            assert take_requested_wakeups(session) == wakeups
-            return [wakeup.submission_id for wakeup in wakeups]
-
-    assert [notify(seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [[], [submission_id], [], [], [submission_id], []]
-
-
-def test_only_the_oldest_of_the_own_queues_are_rung_again(sessions: sessionmaker[Session], submit: Submit) -> None:
-    ids = [submit() for _ in range(25)]
-    submit(device="cuda")
+    for _ in range(3):
+        submit()
+    assert notified(sessions) == [WakeUp("build", 1, if_empty=True)]
     with sessions.begin() as session:
-        claims = Claims(session)
-        assert claims.notify_overdue([("evaluate", "cpu")], now=later(60)) == []
-        wakeups = claims.notify_overdue([("build", "cpu")], now=later(60))
-    assert [wakeup.submission_id for wakeup in wakeups] == ids[:20]
+        for name in ("first", "second"):
+            workers.register(session, name, kind="build", queues=["build"], device=None, capabilities={})
+    assert notified(sessions) == [WakeUp("build", 2, if_empty=True)]
+    with sessions.begin() as session:
+        Claims(session).notify_waiting([("evaluate", "cpu"), ("build", "cuda")])
+        assert take_requested_wakeups(session) == []
+
+
+def test_a_claim_notifies_another_worker_where_more_waits(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submit()
+    submit(device="cuda")
+    for expected in ([WakeUp("build", if_empty=True)], []):
+        with sessions.begin() as session:
+            assert Claims(session).claim_next("build", ["cpu", "cuda"], "w", LEASE_S) is not None
+            assert take_requested_wakeups(session) == expected
 
 
 def _claim_all(settings: Settings, ids: list[str], worker: str, won: Any) -> None:

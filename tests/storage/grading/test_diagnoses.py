@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NoDiagnosisWorker, NotDiagnosable
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.queue import workers
-from storage.queue.wakeups import DiagnosisWakeUp, take_requested_wakeups
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.submissions.submissions import NotRetriable, Submissions, UnknownSubmission
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 from tests.storage.grading.test_claims import built, claim, later, read
+
+_WAKEUP = WakeUp("diagnose.compute-sanitizer")
 
 FAULT = {"device_fault": "illegal memory access"}
 
@@ -62,6 +65,13 @@ def take(sessions: sessionmaker[Session], submission_id: str, worker: str = "gpu
         taken = Diagnoses(session).claim(submission_id, Tool.MEMCHECK, worker, LEASE_S)
     assert taken is not None
     return taken
+
+
+def notified(sessions: sessionmaker[Session], *tools: Tool) -> list[WakeUp]:
+    """The wake-ups that the reconciler of a worker with ``tools`` requests now."""
+    with sessions.begin() as session:
+        Diagnoses(session).notify_waiting(tools)
+        return take_requested_wakeups(session)
 
 
 def found(tool: Tool = Tool.MEMCHECK, **changes: Any) -> Diagnosis:
@@ -107,7 +117,7 @@ def test_verdict_and_diagnosis_come_with_one_commit(
     evaluation = passed(problems["relu"], verdict=Verdict.RUNTIME_ERROR, speedup=None, details=FAULT)
     with sessions() as session:
         assert Claims(session).record_evaluation(work, evaluation, diagnose=True)
-        assert take_requested_wakeups(session) == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
+        assert take_requested_wakeups(session) == [_WAKEUP]
         session.rollback()
     with sessions() as session:
         assert Diagnoses(session).of_submission(submission_id) == []
@@ -121,8 +131,8 @@ def test_a_request_is_one_diagnosis_for_each_tool(sessions: sessionmaker[Session
         diagnoses = Diagnoses(session)
         requested_at = diagnoses.request(submission_id, Tool.MEMCHECK).requested_at
         assert diagnoses.request(submission_id, Tool.RACECHECK).state is DiagnosisStatus.PENDING
-        # The first was queued by the fault: asking for it changes nothing, and rings for nobody.
-        assert take_requested_wakeups(session) == [DiagnosisWakeUp(submission_id, Tool.RACECHECK)]
+        # The first was queued by the fault: asking for it changes nothing, and sends no wake-up.
+        assert take_requested_wakeups(session) == [_WAKEUP]
         assert diagnoses.request(submission_id, Tool.MEMCHECK).requested_at == requested_at
         assert [row.tool for row in diagnoses.of_submission(submission_id)] == ["racecheck", "memcheck"]
 
@@ -139,11 +149,11 @@ def test_what_was_found_is_replaced_by_what_is_found_next(sessions: sessionmaker
         again = Diagnoses(session).request(submission_id, Tool.MEMCHECK)
         assert (again.state, again.result, again.finished_at) == (DiagnosisStatus.PENDING, None, None)
         assert again.requested_at > before.requested_at
-        assert take_requested_wakeups(session) == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
+        assert take_requested_wakeups(session) == [_WAKEUP]
     assert take(sessions, submission_id).attempt == 1
 
 
-def test_of_many_who_ask_at_once_one_rings(sessions: sessionmaker[Session], faulted: Faulted) -> None:
+def test_of_many_who_ask_at_once_one_sends_a_wakeup(sessions: sessionmaker[Session], faulted: Faulted) -> None:
     serve(sessions, "compute-sanitizer")
     submission_id = faulted(diagnose=False)
     notified: list[object] = []
@@ -160,7 +170,7 @@ def test_of_many_who_ask_at_once_one_rings(sessions: sessionmaker[Session], faul
         thread.start()
     for thread in threads:
         thread.join()
-    assert notified == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
+    assert notified == [_WAKEUP]
     with sessions() as session:
         assert len(Diagnoses(session).of_submission(submission_id)) == 1
 
@@ -206,27 +216,21 @@ def test_a_claim_holds_all_that_is_needed_and_is_given_once(
 def test_an_evaluation_that_waits_goes_first(sessions: sessionmaker[Session], submit: Submit, faulted: Faulted) -> None:
     serve(sessions, "compute-sanitizer")
     diagnosed, first = faulted(), submit(device="cuda")
-    tools = [Tool.MEMCHECK]
-
-    def notified() -> list[DiagnosisWakeUp]:
-        with sessions.begin() as session:
-            return Diagnoses(session).notify_overdue(tools, now=later(60))
-
     # What is yet to be compiled, and what another kind of device is for, is no reason to wait.
     built(sessions, submit())
-    assert notified() == [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)]
+    assert notified(sessions, Tool.MEMCHECK) == [replace(_WAKEUP, if_empty=True)]
     built(sessions, first)
-    assert notified() == []
+    assert notified(sessions, Tool.MEMCHECK) == []
     with sessions.begin() as session:
-        assert Diagnoses(session).claim(diagnosed, Tool.MEMCHECK, "gpu", LEASE_S) is None
+        assert Diagnoses(session).claim_next([Tool.MEMCHECK], "gpu", LEASE_S) is None
     claim(sessions, first, "evaluate")
-    # The bell that was heard in vain is rung again soon.
-    assert notified() == [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)]
+    # The wake-up that was used up in vain is repeated.
+    assert notified(sessions, Tool.MEMCHECK) == [replace(_WAKEUP, if_empty=True)]
     take(sessions, diagnosed)
 
 
 @pytest.mark.parametrize("preempted", [True, False])
-def test_what_is_given_back_is_rung_for_at_once_unless_an_evaluation_waits(
+def test_what_is_given_back_is_notified_at_once_unless_an_evaluation_waits(
     sessions: sessionmaker[Session], submit: Submit, faulted: Faulted, preempted: bool
 ) -> None:
     serve(sessions, "compute-sanitizer")
@@ -236,27 +240,34 @@ def test_what_is_given_back_is_rung_for_at_once_unless_an_evaluation_waits(
         built(sessions, submit(device="cuda"))
     with sessions.begin() as session:
         assert Diagnoses(session).release(work)
-        assert take_requested_wakeups(session) == ([] if preempted else [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)])
+        assert take_requested_wakeups(session) == ([] if preempted else [_WAKEUP])
     given_back = stored(sessions, diagnosed)
     assert (given_back.state, given_back.faults, given_back.claim_token) == (DiagnosisStatus.PENDING, 0, None)
 
 
-def test_only_tools_of_the_own_are_rung_for_and_less_and_less_often(
+def test_only_queues_of_the_own_tools_are_notified(sessions: sessionmaker[Session], faulted: Faulted) -> None:
+    serve(sessions, "compute-sanitizer")
+    faulted()
+    assert [notified(sessions, *tools) for tools in ((Tool.COUNTERS,), (), (Tool.RACECHECK,))] == [[], [], []]
+    assert notified(sessions, Tool.MEMCHECK, Tool.RACECHECK) == [replace(_WAKEUP, if_empty=True)]
+
+
+def test_the_diagnosis_that_was_requested_first_is_claimed_first(
     sessions: sessionmaker[Session], faulted: Faulted
 ) -> None:
     serve(sessions, "compute-sanitizer")
-    submission_id = faulted()
-
-    def notify(tools: list[Tool], seconds: float) -> int:
-        with sessions.begin() as session:
-            wakeups = Diagnoses(session).notify_overdue(tools, now=later(seconds))
-            assert take_requested_wakeups(session) == wakeups
-            assert all(wakeup == DiagnosisWakeUp(submission_id, Tool.MEMCHECK) for wakeup in wakeups)
-            return len(wakeups)
-
-    assert [notify([Tool.COUNTERS], 60), notify([], 60)] == [0, 0]
-    mine = [Tool.MEMCHECK, Tool.RACECHECK]
-    assert [notify(mine, seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [0, 1, 0, 0, 1, 0]
+    first, second = faulted(), faulted()
+    with sessions.begin() as session:
+        diagnoses = Diagnoses(session)
+        diagnoses.request(first, Tool.RACECHECK)
+        claims = [diagnoses.claim_next([Tool.MEMCHECK, Tool.RACECHECK], "gpu", LEASE_S) for _ in range(4)]
+        assert diagnoses.claim_next([], "gpu", LEASE_S) is None
+    assert [claim and (claim.submission_id, claim.tool) for claim in claims] == [
+        (first, Tool.MEMCHECK),
+        (second, Tool.MEMCHECK),
+        (first, Tool.RACECHECK),
+        None,
+    ]
 
 
 def test_what_is_found_is_kept_whatever_is_in_it(sessions: sessionmaker[Session], faulted: Faulted) -> None:

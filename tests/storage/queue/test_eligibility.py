@@ -13,7 +13,7 @@ from storage.grading.diagnoses import evaluation_waits
 from storage.models import Submission, WorkerState
 from storage.queue import workers
 from storage.queue.eligibility import DeviceCapabilities, Requirements, waiting_for
-from storage.queue.wakeups import take_requested_wakeups
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.queue.workers import Condition, list_workers
 from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit
@@ -35,11 +35,9 @@ def built(sessions: sessionmaker[Session], submit: Submit, **changes: Any) -> st
     return submission_id
 
 
-def taken(
-    sessions: sessionmaker[Session], device_capabilities: DeviceCapabilities | None, notified: str | None = None
-) -> str | None:
+def taken(sessions: sessionmaker[Session], device_capabilities: DeviceCapabilities | None) -> str | None:
     with sessions.begin() as session:
-        claim = Claims(session).claim_next("evaluate", ["cuda"], "w", LEASE_S, device_capabilities, notified)
+        claim = Claims(session).claim_next("evaluate", ["cuda"], "w", LEASE_S, device_capabilities)
         return None if claim is None else claim.submission_id
 
 
@@ -101,21 +99,17 @@ def test_what_waits_behind_many_that_cannot_run_here_is_found(sessions: sessionm
     assert taken(sessions, T4) == last
 
 
-def test_a_bell_heard_by_a_worker_that_cannot_is_rung_again_by_one_that_can(
+def test_a_wakeup_that_a_worker_cannot_use_is_repeated_by_one_that_can(
     sessions: sessionmaker[Session], submit: Submit
 ) -> None:
-    submission_id = built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
-    assert taken(sessions, T4, notified=submission_id) is None
+    built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
+    assert taken(sessions, T4) is None
     with sessions.begin() as session:
-        submission = Submissions(session).get(submission_id)
-        assert submission is not None
-        assert submission.wakeup_due_at is not None
-        due_at = submission.wakeup_due_at
         claims = Claims(session)
-        assert claims.notify_overdue([("evaluate", "cuda")], due_at, T4) == []
-        assert [wakeup.submission_id for wakeup in claims.notify_overdue([("evaluate", "cuda")], due_at, H200)] == [
-            submission_id
-        ]
+        claims.notify_waiting([("evaluate", "cuda")], T4)
+        assert take_requested_wakeups(session) == []
+        claims.notify_waiting([("evaluate", "cuda")], H200)
+        assert take_requested_wakeups(session) == [WakeUp("evaluate.cuda", if_empty=True)]
 
 
 def test_an_attempt_says_on_which_device_it_was(sessions: sessionmaker[Session], submit: Submit) -> None:

@@ -17,7 +17,7 @@ from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
 from storage.models import StoredSource, Submission
 from storage.queue import workers
-from storage.queue.wakeups import take_requested_wakeups
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.submissions.listing import Filters, page_of_submissions, queue_position
 from storage.submissions.submissions import (
     IdempotencyConflict,
@@ -46,10 +46,8 @@ def test_a_submission_waits_for_its_build(sessions: sessionmaker[Session], submi
 
 def test_a_submission_announces_the_build(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> None:
     with sessions() as session:
-        submission = Submissions(session).submit(NewSubmission(problems["relu"], candidate(), "cpu", "smoke"))
-        assert [(wakeup.submission_id, wakeup.stage) for wakeup in take_requested_wakeups(session)] == [
-            (submission.id, "build")
-        ]
+        Submissions(session).submit(NewSubmission(problems["relu"], candidate(), "cpu", "smoke"))
+        assert take_requested_wakeups(session) == [WakeUp("build")]
 
 
 def test_an_invalid_source_is_recorded_at_once(sessions: sessionmaker[Session], submit: Submit) -> None:
@@ -282,7 +280,7 @@ def test_what_failed_can_be_retried_with_all_its_attempts(sessions: sessionmaker
         again = Submissions(session).retry(submission_id)
         assert (again.status, again.stage, again.attempts, again.message) == (Status.QUEUED, "build", 0, "")
         assert (again.finished_at, again.started_at) == (None, None)
-        assert [wakeup.submission_id for wakeup in take_requested_wakeups(session)] == [submission_id]
+        assert take_requested_wakeups(session) == [WakeUp("build")]
     with sessions.begin() as session:
         # The builder may try again, other builders or not: what was before is forgiven.
         workers.register(session, "other", kind="build", queues=["build"], device=None, capabilities={})
