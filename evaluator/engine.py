@@ -267,7 +267,7 @@ class Engine:
         with self._evaluating:
             self._pool.leave_device()  # the tool needs more memory of the device than an evaluation does
             self._processes.ensure_alive(before_judge=None)
-            builder = self._processes.start_another_builder(line_information=True)
+            builder = self._processes.start_diagnosis_builder()
             environment = self._processes.process_environment
             assert environment is not None
             session, build_end = builder.open_session(config.limits.build_s)

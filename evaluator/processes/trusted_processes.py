@@ -125,15 +125,15 @@ class TrustedProcesses:
         self.forkserver = self.judge = self.builder = None
         self.process_environment = None
 
-    def start_another_builder(self, *, line_information: bool) -> BuilderProcess:
+    def start_diagnosis_builder(self) -> BuilderProcess:
         """Return a builder besides the engine's own; ``close`` is the caller's. Raises ``InfrastructureFault``.
 
-        ``line_information``: CUDA code gets the lines of its source, as tools need them.
+        Its CUDA code has the lines of its source, because the tools of a diagnosis name them.
         """
         forkserver, environment = self.forkserver, self.process_environment
         if forkserver is None or environment is None:
             raise InfrastructureFault("the engine was closed")
-        return self._start_builder(forkserver, environment, line_information=line_information)
+        return self._start_builder(forkserver, environment, line_information=True)
 
     def _launch_judge(self, environment: ProcessEnvironment) -> JudgeProcess:
         if self.judge is not None:
