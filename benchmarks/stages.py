@@ -25,7 +25,7 @@ from typing import Any, Final
 import evaluator
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
-from evaluator.engine import Engine
+from evaluator.engine import Callbacks, Engine
 from evaluator.problems.loading import load_problems
 from evaluator.problems.problem import Problem
 
@@ -88,7 +88,7 @@ def _measure(engine: Engine, problem: Problem, candidate: Candidate, config: Eva
         reports.append((time.monotonic(), f"{step.stage} {message}".strip()))
 
     begin = time.monotonic()
-    evaluation = engine.evaluate(problem, candidate, config, progress=note)
+    evaluation = engine.evaluate(problem, candidate, config, Callbacks(note))
     end = time.monotonic()
     steps: dict[str, float] = defaultdict(float)
     for (at, step), (until, _) in zip(reports, [*reports[1:], (end, "")], strict=True):

@@ -36,13 +36,23 @@ from evaluator.problems.problem import Problem
 from evaluator.processes.compile_cache import CompileCache
 from evaluator.processes.runner_pool import RunnerPool
 from evaluator.processes.trusted_processes import TrustedProcesses
-from evaluator.progress import Progress, ignore_progress, never_cancelled
+from evaluator.progress import NO_CALLBACKS, Callbacks, Progress, never_cancelled
 from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.sandbox.layers import SandboxLayer
 from evaluator.stages.build_stage import BuildReport, build_candidate
 from evaluator.stages.evaluation_stage import EvaluationStage
+from evaluator.task import EvaluationTask
 
-__all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
+__all__ = [
+    "NO_CALLBACKS",
+    "BuildReport",
+    "Callbacks",
+    "Engine",
+    "Progress",
+    "SandboxLayer",
+    "available_devices",
+    "has_nvcc",
+]
 
 _CACHE_BYTES: Final = 20 * 2**30
 _COMPILED_SHARE: Final = 8
@@ -179,13 +189,7 @@ class Engine:
         return self._pool.keeps_baseline(config)
 
     def build(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        *,
-        progress: Callable[[Progress], None] = ignore_progress,
-        cancelled: Callable[[], bool] = never_cancelled,
+        self, problem: Problem, candidate: Candidate, config: EvalConfig, callbacks: Callbacks = NO_CALLBACKS
     ) -> BuildReport:
         """Import the candidate without a device, to find its extensions and build them.
 
@@ -194,16 +198,10 @@ class Engine:
         ``evaluate``. So is code that this machine's toolkit cannot compile. Raises ``EvaluationCancelled`` and
         ``InfrastructureFault``.
         """
-        return build_candidate(self._processes, self._pool, problem, candidate, config, progress, cancelled)
+        return build_candidate(self._processes, self._pool, EvaluationTask(problem, candidate, config), callbacks)
 
     def evaluate(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        *,
-        progress: Callable[[Progress], None] = ignore_progress,
-        cancelled: Callable[[], bool] = never_cancelled,
+        self, problem: Problem, candidate: Candidate, config: EvalConfig, callbacks: Callbacks = NO_CALLBACKS
     ) -> Evaluation:
         """Judge the candidate on this engine's device.
 
@@ -216,7 +214,7 @@ class Engine:
         if refusal is not None:
             raise ProblemError(refusal)
         with self._evaluating:
-            return self._evaluations.evaluate(problem, candidate, config, progress, cancelled)
+            return self._evaluations.evaluate(EvaluationTask(problem, candidate, config), callbacks)
 
     def max_group_size(self, problem: Problem, config: EvalConfig) -> int:
         """The most candidates for which ``evaluate_group`` saves time with these settings; 1: none."""
@@ -227,17 +225,15 @@ class Engine:
         problem: Problem,
         candidates: Sequence[Candidate],
         config: EvalConfig,
-        *,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[int], bool],
+        callbacks: Sequence[Callbacks],
         done: Callable[[int, Evaluation | EvaluatorError], None],
     ) -> None:
         """Judge several candidates, each by its own figures, against one baseline whose calls they share.
 
-        ``done`` is called once for each candidate, by its index. It gets the evaluation as soon as that is known, or
-        the error that ``evaluate`` would have raised. An ``InfrastructureFault`` or ``DeviceUnavailable`` ends this
-        method. It is reported for one candidate even where it concerns all, and ``done`` is not called for the
-        candidates after it.
+        Each candidate has its ``callbacks``. ``done`` is called once for each, by its index. It gets the evaluation as
+        soon as that is known, or the error that ``evaluate`` would have raised. An ``InfrastructureFault`` or
+        ``DeviceUnavailable`` ends this method. It is reported for one candidate even where it concerns all, and
+        ``done`` is not called for the candidates after it.
 
         One candidate cannot decide about another. A candidate that passes among others has passed; all others are
         evaluated alone.
@@ -245,7 +241,8 @@ class Engine:
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
         with self._evaluating:
-            self._evaluations.evaluate_group(problem, candidates, config, progress, cancelled, done)
+            tasks = [EvaluationTask(problem, candidate, config) for candidate in candidates]
+            self._evaluations.evaluate_group(tasks, callbacks, done)
 
     def diagnose(
         self,
@@ -280,7 +277,8 @@ class Engine:
                     build_end=build_end,
                     builds=lambda: builder.report(session),
                 )
-                return diagnose(problem, candidate, config, tool, workplace, program=program, cancelled=cancelled)
+                task = EvaluationTask(problem, candidate, config)
+                return diagnose(task, tool, workplace, program=program, cancelled=cancelled)
             finally:
                 build_end.close()
                 builder.close()

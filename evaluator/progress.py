@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Progress", "ignore_progress", "never_cancelled"]
+__all__ = ["NO_CALLBACKS", "Callbacks", "Progress", "never_cancelled"]
 
 
 @dataclass(frozen=True)
@@ -16,10 +18,25 @@ class Progress:
     share: float | None = None
 
 
-def ignore_progress(_progress: Progress) -> None:
+def _ignore(_progress: Progress) -> None:
     """Ignore the progress."""
 
 
 def never_cancelled() -> bool:
     """Let the evaluation go on."""
     return False
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """The functions that an evaluation calls in its own thread. They return at once.
+
+    ``progress`` gets each step. Once ``cancelled`` returns true, the evaluation ends with ``EvaluationCancelled``.
+    """
+
+    progress: Callable[[Progress], None] = _ignore
+    cancelled: Callable[[], bool] = never_cancelled
+
+
+NO_CALLBACKS: Final = Callbacks()
+"""The progress is ignored, and nothing is cancelled."""

@@ -16,6 +16,7 @@ from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.errors import EvaluationCancelled, EvaluatorError
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.problem import Problem
+from evaluator.progress import Callbacks, never_cancelled
 
 __all__ = ["Judging", "SelfTest", "self_test"]
 
@@ -82,7 +83,7 @@ class Judging(Protocol):
     """The part of an engine that the self-test uses."""
 
     def evaluate(
-        self, problem: Problem, candidate: Candidate, config: EvalConfig, *, cancelled: Callable[[], bool]
+        self, problem: Problem, candidate: Candidate, config: EvalConfig, callbacks: Callbacks
     ) -> Evaluation: ...
 
 
@@ -98,19 +99,20 @@ class SelfTest:
         return not self.failure
 
 
-def self_test(engine: Judging, device: str, *, cancelled: Callable[[], bool] = lambda: False) -> SelfTest:
+def self_test(engine: Judging, device: str, *, cancelled: Callable[[], bool] = never_cancelled) -> SelfTest:
     """Judge a right, a wrong and a crashing candidate on ``device``.
 
     Stops at the first verdict that is not as it must be. Raises ``EvaluationCancelled``.
     """
     begin = time.monotonic()
     config = EvalConfig(device=device, sampling=_PLAN, limits=_LIMITS)
+    callbacks = Callbacks(cancelled=cancelled)
     failure = ""
     for name, body, expected in _CASES:
         source = _CANDIDATE.format(body)
         candidate = Candidate(source, hashlib.sha256(source.encode()).hexdigest(), "code")
         try:
-            evaluation = engine.evaluate(_PROBLEM, candidate, config, cancelled=cancelled)
+            evaluation = engine.evaluate(_PROBLEM, candidate, config, callbacks)
         except EvaluationCancelled:
             raise
         except EvaluatorError as error:

@@ -26,7 +26,7 @@ from evaluator import logs
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan, parse_limits
 from evaluator.diagnosis.findings import Diagnosis, Tool
-from evaluator.engine import BuildReport, Progress, SandboxLayer
+from evaluator.engine import BuildReport, Callbacks, Progress, SandboxLayer
 from evaluator.errors import (
     DeviceUnavailable,
     EvaluationCancelled,
@@ -91,23 +91,11 @@ class GradingEngine(GroupEngine, Protocol):
     def close(self) -> None: ...
 
     def build(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        *,
-        progress: Callable[[Progress], None] = ...,
-        cancelled: Callable[[], bool] = ...,
+        self, problem: Problem, candidate: Candidate, config: EvalConfig, callbacks: Callbacks
     ) -> BuildReport: ...
 
     def evaluate(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        *,
-        progress: Callable[[Progress], None] = ...,
-        cancelled: Callable[[], bool] = ...,
+        self, problem: Problem, candidate: Candidate, config: EvalConfig, callbacks: Callbacks
     ) -> Evaluation: ...
 
     @property
@@ -143,7 +131,7 @@ class CancellableJudge:
 
     def evaluate(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
         """Evaluate as the engine does. Raises ``EvaluationCancelled`` besides."""
-        return self.engine.evaluate(problem, candidate, config, cancelled=self.cancelled)
+        return self.engine.evaluate(problem, candidate, config, Callbacks(cancelled=self.cancelled))
 
 
 class Grader:
@@ -199,9 +187,7 @@ class Grader:
         def work(claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             config = self._limited(_config(claim, claim.device), claim)
             with stages(keeper.show) as show:
-                report = self._engine.build(
-                    claim.problem, claim.candidate, config, progress=show, cancelled=keeper.over
-                )
+                report = self._engine.build(claim.problem, claim.candidate, config, Callbacks(show, keeper.over))
             evaluation = report.evaluation
             if evaluation is not None:
                 _log.info("verdict: %s", evaluation.verdict)
@@ -317,9 +303,11 @@ class Grader:
         self._run.note_claim(claims[0].affinity if self._engine.keeps_baseline(config) else None, len(claims))
         return config
 
-    def _evaluate(self, evaluate: Callable[..., Evaluation], claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
+    def _evaluate(
+        self, evaluate: Callable[[Callbacks], Evaluation], claim: Claim, keeper: LeaseKeeper[Claim]
+    ) -> Record:
         with stages(keeper.show) as show:
-            evaluation = evaluate(progress=show, cancelled=keeper.over)
+            evaluation = evaluate(Callbacks(show, keeper.over))
         _log.info("verdict: %s", evaluation.verdict)
         self._passed.append(evaluation.verdict is Verdict.PASSED)
         settings = self._settings

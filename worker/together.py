@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.engine import Progress
+from evaluator.engine import Callbacks, Progress
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
 from evaluator.evaluation import Evaluation
 from evaluator.problems.problem import Problem
@@ -30,9 +31,7 @@ class GroupEngine(Protocol):
         problem: Problem,
         candidates: Sequence[Candidate],
         config: EvalConfig,
-        *,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[int], bool],
+        callbacks: Sequence[Callbacks],
         done: Callable[[int, Evaluation | EvaluatorError], None],
     ) -> None: ...
 
@@ -66,15 +65,13 @@ class GroupRun:
     ) -> None:
         self._end(NotStarted("what it was evaluated together with has ended before it"))
 
-    def evaluate(
-        self, index: int, *, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
-    ) -> Evaluation:
+    def evaluate(self, index: int, callbacks: Callbacks) -> Evaluation:
         """Wait for the result of one candidate. Raises the errors of ``Engine.evaluate``, and ``NotStarted``."""
-        self._cancelled[index] = cancelled
+        self._cancelled[index] = callbacks.cancelled
         with self._lock:
-            self._progress[index] = progress
+            self._progress[index] = callbacks.progress
             if index in self._unseen:
-                progress(self._unseen[index])
+                callbacks.progress(self._unseen[index])
         return self._outcomes[index].result()
 
     def leave(self, index: int) -> None:
@@ -88,9 +85,11 @@ class GroupRun:
                 self._problem,
                 self._candidates,
                 self._config,
-                progress=self._show,
-                cancelled=self._is_cancelled,
-                done=self._done,
+                [
+                    Callbacks(partial(self._show, index), partial(self._is_cancelled, index))
+                    for index in range(len(self._candidates))
+                ],
+                self._done,
             )
         except Exception as error:  # noqa: BLE001 - a bug of ours, which each of those that are left tells of
             self._end(error)

@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.builder.resources import KernelResources, spill_notes
-from evaluator.candidates.candidate import Candidate
-from evaluator.config import EvalConfig
 from evaluator.diagnosis import counters, sanitizer
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.source_map import SourceMap
 from evaluator.errors import EvaluationCancelled, ToolchainMissing
 from evaluator.interpreter import python_command
-from evaluator.problems.problem import Problem
+from evaluator.progress import never_cancelled
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
+from evaluator.task import EvaluationTask
 
 __all__ = ["TIMEOUT_S", "Workplace", "diagnose", "tool_path"]
 
@@ -99,28 +98,26 @@ def tool_path(tool: Tool) -> str | None:
 
 
 def diagnose(
-    problem: Problem,
-    candidate: Candidate,
-    config: EvalConfig,
+    task: EvaluationTask,
     tool: Tool,
     workplace: Workplace,
     *,
     program: str | None = None,
     timeout_s: float = TIMEOUT_S,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = never_cancelled,
 ) -> Diagnosis:
-    """Run ``candidate`` once below ``tool``. ``program`` replaces the program that is found on this machine.
+    """Run the candidate once below ``tool``. ``program`` replaces the program that is found on this machine.
 
     Raises ``ToolchainMissing`` where there is none, and ``EvaluationCancelled``.
     """
     program = program or tool_path(tool)
     if program is None:
         raise ToolchainMissing(f"there is no {tool.program} on this machine; it is part of NVIDIA's CUDA toolkit")
-    begin = time.monotonic()
+    begin, config = time.monotonic(), task.config
     device = config.device_kind
     payload = {
         "confinement": _with_tools(workplace.confinement, program).to_json(),
-        "files": {"model.py": problem.sized_source(config.size), "candidate.py": candidate.source},
+        "files": {"model.py": task.problem.sized_source(config.size), "candidate.py": task.candidate.source},
         "environment": {**workplace.inner, **_environment_of(tool)},
         "tool": [program, *_options(tool)],
         "spec": {"device": device, "precision": config.precision, "seed": secrets.randbits(63)},
@@ -129,12 +126,12 @@ def diagnose(
     kernels = KernelResources.parse_all(
         [kernel for build in workplace.builds() for kernel in build.get("resources", ())]
     )
-    source = SourceMap(candidate.source)
+    source = SourceMap(task.candidate.source)
     faults = () if tool is Tool.COUNTERS else tuple(map(source.locate, sanitizer.parse_faults(raw.report)))
     counted = counters.parse_counters(raw.report) if tool is Tool.COUNTERS else ()
     return Diagnosis(
         tool=tool,
-        problem=problem.id,
+        problem=task.problem.id,
         device=device,
         size=config.size,
         precision=config.precision,

@@ -7,15 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from evaluator.builder.resources import KernelResources, spill_notes
-from evaluator.candidates.candidate import Candidate
-from evaluator.config import EvalConfig
 from evaluator.errors import ToolchainMissing
 from evaluator.evaluation import Evaluation, SpeedupStatus, Verdict
-from evaluator.problems.problem import Problem
 from evaluator.processes.runner_handle import RunnerHandle
 from evaluator.results.explain import device_fault, explain_exit, explain_failure, hints_for
 from evaluator.sandbox.layers import OPTIONAL
 from evaluator.source_flags import advise
+from evaluator.task import EvaluationTask
 
 __all__ = [
     "build_details",
@@ -31,9 +29,7 @@ _RAISED = (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
 
 
 def conclude(
-    problem: Problem,
-    candidate: Candidate,
-    config: EvalConfig,
+    task: EvaluationTask,
     runner: RunnerHandle,
     outcome: Mapping[str, Any],
     *,
@@ -47,7 +43,7 @@ def conclude(
     """
     failed = failed_build(runner.builds)
     message, notes = outcome["message"], list(outcome["notes"])
-    log = runner.log(config.limits.log_bytes)
+    log = runner.log(task.config.limits.log_bytes)
     fault: str | None = None
     if outcome["verdict"] is None:
         # An uncaught C++ exception ends the process, and is reported on its standard error alone.
@@ -73,7 +69,7 @@ def conclude(
     details = dict(outcome["details"])
     if resources:
         details["kernels"] = [asdict(kernel) for kernel in resources]
-    if fault is not None and verdict in _RAISED and config.device_kind == "cuda":
+    if fault is not None and verdict in _RAISED and task.config.device_kind == "cuda":
         details["device_fault"] = fault
     built = build_details(runner.builds)
     if built:
@@ -82,9 +78,7 @@ def conclude(
     if missing:
         notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
     known = conclude_early(
-        problem,
-        candidate,
-        config,
+        task,
         verdict,
         message,
         log=log,
@@ -101,9 +95,7 @@ def conclude(
 
 
 def conclude_early(
-    problem: Problem,
-    candidate: Candidate,
-    config: EvalConfig,
+    task: EvaluationTask,
     verdict: Verdict,
     message: str,
     *,
@@ -112,6 +104,7 @@ def conclude_early(
     environment: Mapping[str, Any],
 ) -> Evaluation:
     """Make the evaluation of a candidate that ended before the judge was needed."""
+    problem, config = task.problem, task.config
     return Evaluation(
         verdict=verdict,
         message=message,
@@ -122,7 +115,7 @@ def conclude_early(
         precision=config.precision,
         baseline=config.baseline,
         hints=hints_for(verdict, message),
-        flags=advise(candidate.source, of_precision=problem.least_precision(config.precision)),
+        flags=advise(task.candidate.source, of_precision=problem.least_precision(config.precision)),
         log=log,
         environment=environment,
         stage_s=stage_s,

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from evaluator.builder.resources import KernelResources
-from evaluator.candidates.candidate import Candidate
-from evaluator.config import EvalConfig
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.problems.problem import Problem
 from evaluator.processes.runner_handle import Discovery
 from evaluator.processes.runner_pool import RunnerPool
 from evaluator.processes.team import require_gone
 from evaluator.processes.trusted_processes import TrustedProcesses
-from evaluator.progress import Progress
+from evaluator.progress import Callbacks, Progress
 from evaluator.results.assemble import build_details, conclude_early, failed_build, kernel_resources, verdict_of_build
 from evaluator.sandbox.priority import was_starved
+from evaluator.task import EvaluationTask
 
 __all__ = ["BuildReport", "build_candidate"]
 
@@ -46,26 +44,20 @@ class BuildReport:
 
 
 def build_candidate(
-    processes: TrustedProcesses,
-    pool: RunnerPool,
-    problem: Problem,
-    candidate: Candidate,
-    config: EvalConfig,
-    progress: Callable[[Progress], None],
-    cancelled: Callable[[], bool],
+    processes: TrustedProcesses, pool: RunnerPool, task: EvaluationTask, callbacks: Callbacks
 ) -> BuildReport:
     """As ``Engine.build``, with the processes of an engine."""
-    begin = time.monotonic()
+    begin, config, progress = time.monotonic(), task.config, callbacks.progress
     processes.ensure_alive(before_judge=None)
     progress(Progress("building", "looking for extensions"))
     runner = pool.take_discoverer(config)
     try:
         runner.await_forked()
-        runner.assign(problem, config, candidate.source)
+        runner.assign(task.problem, config, task.candidate.source)
         discovery = runner.await_discovery(
             config.limits.load_s,
             lambda passed_s: progress(Progress("building", f"{passed_s:.0f} s")),
-            cancelled,
+            callbacks.cancelled,
         )
         if discovery is Discovery.TIMED_OUT and was_starved(runner.process.pid, time.monotonic() - begin):
             raise InfrastructureFault("importing the module had hardly a processor: the machine is busy otherwise")
@@ -89,9 +81,7 @@ def build_candidate(
     evaluation = None
     if ending is not None:
         evaluation = conclude_early(
-            problem,
-            candidate,
-            config,
+            task,
             *ending,
             log=log,
             stage_s={"building": seconds},

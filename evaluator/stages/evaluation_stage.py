@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from evaluator.candidates.candidate import Candidate
@@ -24,9 +23,10 @@ from evaluator.problems.problem import Problem
 from evaluator.processes.compile_cache import CompileCache
 from evaluator.processes.runner_pool import RunnerPool
 from evaluator.processes.trusted_processes import TrustedProcesses
-from evaluator.progress import Progress
+from evaluator.progress import Callbacks, Progress
 from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.stages.group_evaluation import GroupEvaluation, Provisional
+from evaluator.task import EvaluationTask
 
 __all__ = ["EvaluationStage"]
 
@@ -58,24 +58,22 @@ class EvaluationStage:
     def max_group_size(self, problem: Problem, config: EvalConfig) -> int:
         """As ``Engine.max_group_size``."""
         gains = self._pool.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
-        return _MAX_TOGETHER if gains and (problem.id, problem.version, config) not in self._too_large else 1
+        return _MAX_TOGETHER if gains and _group_key(problem, config) not in self._too_large else 1
 
     def evaluate_group(
         self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        config: EvalConfig,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[int], bool],
+        tasks: Sequence[EvaluationTask],
+        callbacks: Sequence[Callbacks],
         done: Callable[[int, Evaluation | EvaluatorError], None],
     ) -> None:
-        """As ``Engine.evaluate_group``."""
-        left = dict(enumerate(candidates))
+        """As ``Engine.evaluate_group``. All tasks have the same problem and the same settings."""
+        problem, config = tasks[0].problem, tasks[0].config
+        left = dict(enumerate(tasks))
         firsts: dict[int, Provisional] = {}
         refusal = problem.refuses_baseline(config)
         if refusal is None and 1 < len(left) <= self.max_group_size(problem, config):
             try:
-                firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
+                firsts = self._evaluate_group(tasks, callbacks)
             except (InfrastructureFault, DeviceUnavailable) as error:
                 # Reported for one: a faulty candidate shows in time, because a candidate with a fault is evaluated
                 # alone.
@@ -84,20 +82,14 @@ class EvaluationStage:
         for index, (evaluation, doubt) in firsts.items():
             if not doubt:
                 del left[index]
-                done(index, EvaluationCancelled() if cancelled(index) else evaluation)
-        for index, candidate in left.items():
-
-            def report(step: Progress, index: int = index) -> None:
-                progress(index, step)
-
+                done(index, EvaluationCancelled() if callbacks[index].cancelled() else evaluation)
+        for index, task in left.items():
             try:
                 if refusal is not None:
                     raise ProblemError(refusal)
-                if cancelled(index):
+                if callbacks[index].cancelled():
                     raise EvaluationCancelled
-                evaluation = self.evaluate(
-                    problem, candidate, config, report, partial(cancelled, index), firsts.get(index)
-                )
+                evaluation = self.evaluate(task, callbacks[index], firsts.get(index))
             except EvaluatorError as error:
                 done(index, error)
                 if isinstance(error, InfrastructureFault | DeviceUnavailable):
@@ -105,64 +97,42 @@ class EvaluationStage:
             else:
                 done(index, evaluation)
 
-    def evaluate(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        progress: Callable[[Progress], None],
-        cancelled: Callable[[], bool],
-        known: Provisional | None = None,
-    ) -> Evaluation:
+    def evaluate(self, task: EvaluationTask, callbacks: Callbacks, known: Provisional | None = None) -> Evaluation:
         """Evaluate it, and compare one that passes with the compiled reference where the settings say so."""
-        evaluation = self._evaluate_surely(problem, candidate, config, progress, cancelled, known)
-        if not config.compare_compiled or config.baseline != "eager":
+        evaluation = self._evaluate_surely(task, callbacks, known)
+        if not task.config.compare_compiled or task.config.baseline != "eager":
             return evaluation
 
         def measure(reference: Candidate, its_config: EvalConfig) -> Evaluation:
             def report(step: Progress) -> None:
-                progress(Progress("comparing", f"torch.compile, {step.stage}: {step.message}", step.share))
+                callbacks.progress(Progress("comparing", f"torch.compile, {step.stage}: {step.message}", step.share))
 
-            return self._evaluate_surely(problem, reference, its_config, report, cancelled)
+            compiled = EvaluationTask(task.problem, reference, its_config)
+            return self._evaluate_surely(compiled, Callbacks(report, callbacks.cancelled))
 
-        return self._compiled_baselines.compare(evaluation, problem, config, measure)
+        return self._compiled_baselines.compare(evaluation, task.problem, task.config, measure)
 
     def _evaluate_group(
-        self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        config: EvalConfig,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[int], bool],
+        self, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]
     ) -> dict[int, Provisional]:
         """Return the evaluations of the candidates that passed among the others, by index.
 
         Raises ``InfrastructureFault`` and ``DeviceUnavailable``.
         """
-
-        def all_cancelled() -> bool:
-            return all(cancelled(index) for index in range(len(candidates)))
-
         try:
-            found = self._evaluate(problem, candidates, config, progress, all_cancelled)
+            found = self._evaluate(tasks, callbacks)
         except (InfrastructureFault, DeviceUnavailable):
             raise
         except EvaluatorError as error:
             # The evaluation of each alone shows which one has the fault.
             _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
             if isinstance(error, GroupDoesNotFit):
-                self._too_large.add((problem.id, problem.version, config))
+                self._too_large.add(_group_key(tasks[0].problem, tasks[0].config))
             return {}
         return {index: first for index, first in enumerate(found) if first is not None}
 
     def _evaluate_surely(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        progress: Callable[[Progress], None],
-        cancelled: Callable[[], bool],
-        known: Provisional | None = None,
+        self, task: EvaluationTask, callbacks: Callbacks, known: Provisional | None = None
     ) -> Evaluation:
         """Evaluate it, unless a first evaluation is ``known``, and evaluate it again where that one is in doubt.
 
@@ -171,12 +141,12 @@ class EvaluationStage:
         a foreign process. Either happens by chance now and then, and seldom twice; a candidate that does leave time out
         does so again.
         """
-        first, doubt = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
+        first, doubt = known or self._evaluate_alone(task, callbacks)
         if not doubt:
             return first
         self._pool.end_kept()
         try:
-            again, _ = self._evaluate_alone(problem, candidate, config, progress, cancelled)
+            again, _ = self._evaluate_alone(task, callbacks)
         except (DoesNotFit, InfrastructureFault, ProblemError) as error:
             _log.warning("a second evaluation could not be made: %s", error)
             note = f"a second evaluation, since {doubt}, could not be made: {error}"
@@ -190,52 +160,29 @@ class EvaluationStage:
             details={**again.details, "first_evaluation": _in_short(first)},
         )
 
-    def _evaluate_alone(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        config: EvalConfig,
-        progress: Callable[[Progress], None],
-        cancelled: Callable[[], bool],
-    ) -> Provisional:
-        def report(_index: int, step: Progress) -> None:
-            progress(step)
-
+    def _evaluate_alone(self, task: EvaluationTask, callbacks: Callbacks) -> Provisional:
         others_wait = self._pool.others_wait
         found: Provisional | None = None
         try:
-            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+            (found,) = self._evaluate([task], [callbacks])
         except DoesNotFit:
             if not others_wait:
                 raise
         if found is None or (others_wait and found[0].verdict is Verdict.OUT_OF_MEMORY):
             # There is more room without the processes that wait for a larger session.
             self._pool.end_waiting()
-            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+            (found,) = self._evaluate([task], [callbacks])
         assert found is not None
         return found
 
-    def _evaluate(
-        self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        config: EvalConfig,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[], bool],
-    ) -> list[Provisional | None]:
+    def _evaluate(self, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]) -> list[Provisional | None]:
         """As ``GroupEvaluation.run``."""
         self._processes.ensure_alive(before_judge=self._pool.leave_device)
-        group = GroupEvaluation(
-            self._processes,
-            self._pool,
-            self._compile_cache,
-            problem,
-            candidates,
-            config,
-            progress=progress,
-            cancelled=cancelled,
-        )
-        return group.run()
+        return GroupEvaluation(self._processes, self._pool, self._compile_cache, tasks, callbacks).run()
+
+
+def _group_key(problem: Problem, config: EvalConfig) -> tuple[str, str, EvalConfig]:
+    return problem.id, problem.version, config
 
 
 def _in_short(evaluation: Evaluation) -> dict[str, Any]:

@@ -9,25 +9,23 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.candidates.candidate import Candidate
-from evaluator.config import EvalConfig
 from evaluator.devices.machine_memory import out_of_memory_kills
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.judge.client import JudgeProcess, RunnerAccess
-from evaluator.problems.problem import Problem
 from evaluator.processes.compile_cache import CompileCache
 from evaluator.processes.runner_handle import RunnerHandle
 from evaluator.processes.runner_pool import ReusableBaseline, RunnerPool, forks_beside
 from evaluator.processes.team import MadeFor, close_runners, require_gone
 from evaluator.processes.trusted_processes import TrustedProcesses
-from evaluator.progress import Progress
+from evaluator.progress import Callbacks, Progress
 from evaluator.results.assemble import conclude
+from evaluator.task import EvaluationTask
 
 __all__ = ["GroupEvaluation", "Provisional", "doubt_about"]
 
@@ -82,28 +80,27 @@ class _Ending:
 
 
 class GroupEvaluation:
-    """Evaluates ``candidates`` once, against one baseline. ``run`` is called once."""
+    """Evaluates candidates once, against one baseline. ``run`` is called once.
+
+    All ``tasks`` have the same problem and the same settings. Each has its ``callbacks``, and the session is cancelled
+    once all of them say so.
+    """
 
     def __init__(
         self,
         processes: TrustedProcesses,
         pool: RunnerPool,
         compile_cache: CompileCache,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        config: EvalConfig,
-        *,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[], bool],
+        tasks: Sequence[EvaluationTask],
+        callbacks: Sequence[Callbacks],
     ) -> None:
         self._processes = processes
         self._pool = pool
         self._compile_cache = compile_cache
-        self._problem = problem
-        self._candidates = candidates
-        self._config = config
-        self._progress = progress
-        self._cancelled = cancelled
+        self._tasks = tasks
+        self._problem = tasks[0].problem
+        self._config = tasks[0].config
+        self._callbacks = callbacks
         self._held: list[RunnerHandle] = []
         """The runners to be ended with this session, however it ends."""
 
@@ -129,21 +126,24 @@ class GroupEvaluation:
                 self._pool.keep(
                     ReusableBaseline(lineup.baseline, self._problem, self._config, lineup.made_for, lineup.evaluations)
                 )
-            return self._conclude(lineup.runners, ending, total_s=(time.monotonic() - begin) / len(self._candidates))
+            return self._conclude(lineup.runners, ending, total_s=(time.monotonic() - begin) / len(self._tasks))
         finally:
             close_runners(self._held)
 
+    def _cancelled(self) -> bool:
+        return all(each.cancelled() for each in self._callbacks)
+
     def _gather(self) -> _Lineup:
         """Take runners for this session. Raises ``EvaluationCancelled`` and ``InfrastructureFault``."""
-        problem, config, count = self._problem, self._config, len(self._candidates)
+        problem, config, count = self._problem, self._config, len(self._tasks)
         kept = self._pool.take_kept(problem, config, count)
         if kept is not None:
             self._held.append(kept.runner)
         team, spare = self._pool.take_team(config, count, self._cancelled)
         self._held += [*team.runners, *spare]
         compilers = (
-            _Compiler(runner, CompileCache.key(problem, config, candidate.source, self._processes.description))
-            for runner, candidate in zip(team.candidates, self._candidates, strict=True)
+            _Compiler(runner, CompileCache.key(problem, config, task.candidate.source, self._processes.description))
+            for runner, task in zip(team.candidates, self._tasks, strict=True)
         )
         # Where a baseline is kept, the team's own is left for the evaluation that needs it.
         return _Lineup(
@@ -174,7 +174,7 @@ class GroupEvaluation:
             )
             found = judge.await_result(
                 len(runners) * (config.limits.total_s + config.limits.build_s),
-                lambda index, stage, message, share: self._progress(index, Progress(stage, message, share)),
+                lambda index, stage, message, share: self._callbacks[index].progress(Progress(stage, message, share)),
                 self._cancelled,
                 lambda: self._assign(lineup),
                 pool.allow_device_use,
@@ -201,8 +201,8 @@ class GroupEvaluation:
     def _assign(self, lineup: _Lineup) -> None:
         """Give the runners their tasks, and begin those of the next evaluation."""
         config, count = self._config, len(lineup.compilers)
-        for compiler, candidate in zip(lineup.compilers, self._candidates, strict=True):
-            self._assign_compiled(compiler, candidate.source)
+        for compiler, task in zip(lineup.compilers, self._tasks, strict=True):
+            self._assign_compiled(compiler, task.candidate.source)
         if lineup.is_kept:
             lineup.baseline.keep_log_fields()
         else:
@@ -241,7 +241,7 @@ class GroupEvaluation:
                 _log.warning("files that were compiled at run time cannot be kept: %s", error)
             if compiler.restored or is_new:
                 outcome["details"]["compile_cache"] = "restored" if compiler.restored else "kept"
-        elif compiler.restored and (len(self._candidates) == 1 or outcome["verdict"] is not None):
+        elif compiler.restored and (len(self._tasks) == 1 or outcome["verdict"] is not None):
             self._compile_cache.forget(compiler.key)
             outcome["details"]["compile_cache"] = "restored"
             outcome["notes"].append(
@@ -250,8 +250,8 @@ class GroupEvaluation:
 
     def _conclude(self, runners: Sequence[RunnerHandle], ending: _Ending, total_s: float) -> list[Provisional | None]:
         concluded: list[Provisional | None] = []
-        each = zip(self._candidates, runners, ending.outcomes, ending.statuses, strict=True)
-        for candidate, runner, outcome, status in each:
+        each = zip(self._tasks, runners, ending.outcomes, ending.statuses, strict=True)
+        for task, runner, outcome, status in each:
             if len(runners) > 1 and not _stands_among_others(outcome):
                 concluded.append(None)
                 continue
@@ -263,9 +263,7 @@ class GroupEvaluation:
                 device_was_busy=outcome.pop("device_was_busy"),
             )
             environment = dict(self._processes.description)
-            evaluation = conclude(
-                self._problem, candidate, self._config, runner, outcome, status=status, environment=environment
-            )
+            evaluation = conclude(task, runner, outcome, status=status, environment=environment)
             concluded.append((evaluation, doubt))
         return concluded
 

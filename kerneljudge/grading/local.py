@@ -21,12 +21,13 @@ from evaluator.feedback.feedback import feedback
 from evaluator.problems.memory_check import Planned, plan_each
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting, refusal_of, without_figures
+from evaluator.progress import NO_CALLBACKS, Callbacks, Progress
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 
 if TYPE_CHECKING:
-    from evaluator.engine import BuildReport, Engine, Progress
+    from evaluator.engine import BuildReport, Engine
     from evaluator.problems.vetting.run import Judge
 
 __all__ = [
@@ -94,7 +95,7 @@ class Bench:
         engine: Engine | None = None
         try:
             engine = self._running()
-            outcome = _judge(engine, problem, candidate, config, _unseen_progress)
+            outcome = _judge(engine, problem, candidate, config, NO_CALLBACKS)
             engine.start_ahead()
             return outcome
         except EvaluatorError as error:
@@ -205,7 +206,7 @@ def evaluate(
         _refuse_without_compiler(config.device)
     device = config.device if present else None
     with Engine(device=device, cache_dir=cache_dir(), require_sandbox=require_sandbox, prepares_next=False) as engine:
-        return _judge(engine, problem, candidate, config, pass_on, present=present)
+        return _judge(engine, problem, candidate, config, Callbacks(pass_on), present=present)
 
 
 def _judge(
@@ -213,21 +214,21 @@ def _judge(
     problem: Problem,
     candidate: Candidate,
     config: EvalConfig,
-    progress: Callable[[Progress], None],
+    callbacks: Callbacks,
     *,
     present: bool = True,
 ) -> Outcome:
     """Build and evaluate on ``engine``. ``present`` says whether it has the device. Raises the engine's errors."""
     started = _now()
-    built = engine.build(problem, candidate, config, progress=progress)
+    built = engine.build(problem, candidate, config, callbacks)
     timeline = {"submitted": started, "built": _now()}
     evaluation = built.evaluation
     if evaluation is None:
         if not present:
             raise DeviceUnavailable(_no_device(config.device, built))
         timeline["started"] = _now()
-        evaluation = engine.evaluate(problem, candidate, config, progress=progress)
-        evaluation = vetted(engine, problem, config, evaluation, progress)
+        evaluation = engine.evaluate(problem, candidate, config, callbacks)
+        evaluation = vetted(engine, problem, config, evaluation, callbacks.progress)
     record = _record(problem, config, evaluation, candidate.source, {**timeline, "finished": _now()})
     record["environment"] = dict(evaluation.environment or engine.environment)
     record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
@@ -237,10 +238,6 @@ def _judge(
         log if log.startswith(built.log) else built.log + log,
         () if timed is None else timed.candidate_device_ms,
     )
-
-
-def _unseen_progress(_progress: Progress) -> None:
-    """Ignore the progress. With many candidates, that of each one is not shown."""
 
 
 def vetted(
@@ -259,8 +256,7 @@ def vetted(
         return evaluation
     known = problem.vettings_at(config.precision) or _kept_vetting(problem, config)
     if not known:
-        from evaluator.engine import Progress  # noqa: PLC0415 - see evaluate
-        from evaluator.problems.vetting.run import vet as vet_one  # noqa: PLC0415
+        from evaluator.problems.vetting.run import vet as vet_one  # noqa: PLC0415 - see evaluate
 
         def report(check: str, number: int, most: int) -> None:
             progress(Progress("vetting", f"the problem: {check}", number / most))

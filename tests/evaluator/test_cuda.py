@@ -12,7 +12,7 @@ import torch
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.devices.health import CudaHealth, device_health
-from evaluator.engine import Engine, Progress
+from evaluator.engine import Callbacks, Engine, Progress
 from evaluator.errors import DoesNotFit, InfrastructureFault
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problems.problem import Problem
@@ -132,7 +132,7 @@ def test_a_process_of_ours_that_dies_is_replaced(role: str, cuda_engine: Engine,
             os.kill(victim, signal.SIGKILL)
 
     with pytest.raises(InfrastructureFault):
-        cuda_engine.evaluate(problems["relu"], candidate, _SMOKE, progress=kill_when_verifying)
+        cuda_engine.evaluate(problems["relu"], candidate, _SMOKE, Callbacks(kill_when_verifying))
     assert _evaluate("relu_honest_plain", cuda_engine, problems, _SMOKE).verdict is Verdict.PASSED
 
 

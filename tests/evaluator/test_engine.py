@@ -19,7 +19,7 @@ import pytest
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.devices.discovery import ProcessorShares, compiler_versions
-from evaluator.engine import Engine, Progress
+from evaluator.engine import Callbacks, Engine, Progress
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
@@ -41,6 +41,7 @@ from evaluator.processes.runner_pool import RunnerPool
 from evaluator.results.assemble import conclude_early
 from evaluator.stages import group_evaluation
 from evaluator.stages.evaluation_stage import EvaluationStage
+from evaluator.task import EvaluationTask
 from tests.corpus import load_case
 from tests.processes import resident_bytes, wait_until
 from tests.settled import settled
@@ -148,7 +149,7 @@ def _cancel_when_constructing(engine: Engine, problems: dict[str, Problem]) -> N
             stop.set()
 
     with pytest.raises(EvaluationCancelled):
-        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=cancel, cancelled=stop.is_set)
+        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, Callbacks(cancel, stop.is_set))
 
 
 def _problem(folder: Path, reference: str) -> Problem:
@@ -186,7 +187,7 @@ def test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_repl
 
     try:
         with pytest.raises(InfrastructureFault):
-            engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=kill_when_verifying)
+            engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, Callbacks(kill_when_verifying))
     finally:
         assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert engine.process_ids[role] != victim
@@ -317,7 +318,7 @@ def test_cancelling_ends_a_running_evaluation_soon(engine: Engine, problems: dic
     threading.Timer(1.0, stop.set).start()
     begin = time.monotonic()
     with pytest.raises(EvaluationCancelled):
-        engine.evaluate(problems["relu"], _candidate(_SLOW), _CONFIG, cancelled=stop.is_set)
+        engine.evaluate(problems["relu"], _candidate(_SLOW), _CONFIG, Callbacks(cancelled=stop.is_set))
     assert time.monotonic() - begin < 10
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
 
@@ -712,9 +713,7 @@ def test_a_stranger_who_begins_on_the_device_costs_an_honest_candidate_no_verdic
         doubt = group_evaluation.doubt_about([], clocks_disagree=False, device_was_busy=True)
         candidate = _candidate(load_case("relu_honest_plain").source)
         rejected = conclude_early(
-            problems["relu"],
-            candidate,
-            _CONFIG,
+            EvaluationTask(problems["relu"], candidate, _CONFIG),
             Verdict.REJECTED,
             message,
             log="",
@@ -797,11 +796,11 @@ def test_who_is_honest_is_not_rejected_for_what_a_machine_did_once(
     evaluate, sources = EvaluationStage._evaluate, [_FORGES_ITS_CLOCK]
 
     def disturbed_at_first(
-        self: EvaluationStage, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+        self: EvaluationStage, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]
     ) -> list[tuple[Evaluation, str] | None]:
         if sources:
-            candidates = [_candidate(sources.pop())]
-        return evaluate(self, problem, candidates, *arguments)
+            tasks = [replace(tasks[0], candidate=_candidate(sources.pop()))]
+        return evaluate(self, tasks, callbacks)
 
     monkeypatch.setattr(EvaluationStage, "_evaluate", disturbed_at_first)
     evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG)
@@ -824,7 +823,7 @@ def test_a_kept_baseline_that_dies_during_an_evaluation_is_a_fault_and_is_replac
             os.kill(kept, signal.SIGKILL)
 
     with pytest.raises(InfrastructureFault, match="its process ended"):
-        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=kill_when_verifying)
+        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, Callbacks(kill_when_verifying))
     assert _kept(engine) is None
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert _kept(engine) not in (None, kept)
@@ -943,7 +942,7 @@ def test_the_next_pair_that_does_not_get_ready_is_ended_before_anything_is_measu
             killed.append(_waiting(engine)["candidate"])
             os.kill(killed[0], signal.SIGKILL)
 
-    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=kill_one_that_waits)
+    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, Callbacks(kill_one_that_waits))
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
     assert killed
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
@@ -972,7 +971,7 @@ def test_the_next_pair_comes_to_the_device_while_nothing_is_timed(
     _evaluate_plain(engine, problems)
     monkeypatch.setattr(RunnerHandle, "begin_warm_up", note_begin)
     monkeypatch.setattr(RunnerHandle, "await_warm", note_wait)
-    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=note_stage)
+    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, Callbacks(note_stage))
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
     # This one's own were warm before; the next ones' begin when both models are there, and are warm before sampling.
     others = [(stage, what) for stage, what in seen if stage not in ("", "preparing")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.engine import Engine
+from evaluator.engine import Callbacks, Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.problem import Problem
@@ -28,8 +27,7 @@ class Lenient:
         problem: Problem,
         candidate: Candidate,  # noqa: ARG002 - the interface
         config: EvalConfig,
-        *,
-        cancelled: Callable[[], bool],  # noqa: ARG002 - the interface
+        callbacks: Callbacks,  # noqa: ARG002 - the interface
     ) -> Evaluation:
         self._patience -= 1
         if self._patience < 0:

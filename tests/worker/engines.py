@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
-from evaluator.engine import BuildReport, Progress, SandboxLayer
+from evaluator.engine import BuildReport, Callbacks, Progress, SandboxLayer
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
@@ -84,11 +83,9 @@ class ScriptedEngine:
         problem: Problem,
         candidate: Candidate,
         config: EvalConfig,
-        *,
-        progress: Callable[[Progress], None],
-        cancelled: Callable[[], bool],
+        callbacks: Callbacks,
     ) -> BuildReport:
-        refused = self._follow("build", candidate, config, progress, cancelled) == "refuse"
+        refused = self._follow("build", candidate, config, callbacks) == "refuse"
         evaluation = _evaluation(problem, config, Verdict.COMPILE_ERROR, "line 3: no") if refused else None
         return BuildReport(evaluation, seconds=0.25, extensions=1, cached=0, log="built\n")
 
@@ -97,15 +94,13 @@ class ScriptedEngine:
         problem: Problem,
         candidate: Candidate,
         config: EvalConfig,
-        *,
-        progress: Callable[[Progress], None] = lambda _progress: None,
-        cancelled: Callable[[], bool],
+        callbacks: Callbacks,
     ) -> Evaluation:
         if problem.id == "self-test":
             return self._self_test(problem, candidate, config)
         if "class Finding(Exception)" in candidate.source:
             return self._vet(problem, candidate, config)
-        if self._follow("evaluate", candidate, config, progress, cancelled) == "overrun":
+        if self._follow("evaluate", candidate, config, callbacks) == "overrun":
             fault = {"device_fault": "illegal memory access"}
             return replace(_evaluation(problem, config, Verdict.RUNTIME_ERROR, "CUDA error"), details=fault)
         evaluation = _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
@@ -126,9 +121,7 @@ class ScriptedEngine:
         problem: Problem,
         candidates: Sequence[Candidate],
         config: EvalConfig,
-        *,
-        progress: Callable[[int, Progress], None],
-        cancelled: Callable[[int], bool],
+        callbacks: Sequence[Callbacks],
         done: Callable[[int, Evaluation | EvaluatorError], None],
     ) -> None:
         assert 1 < len(candidates) <= self._together
@@ -136,11 +129,10 @@ class ScriptedEngine:
         self._evaluating = True
         try:
             for index, candidate in enumerate(candidates):
-                show, over = partial(progress, index), partial(cancelled, index)
                 try:
-                    if over():
+                    if callbacks[index].cancelled():
                         raise EvaluationCancelled("stopped before it began")
-                    done(index, self.evaluate(problem, candidate, config, progress=show, cancelled=over))
+                    done(index, self.evaluate(problem, candidate, config, callbacks[index]))
                 except EvaluatorError as error:
                     done(index, error)
                     if isinstance(error, InfrastructureFault | DeviceUnavailable):
@@ -170,7 +162,7 @@ class ScriptedEngine:
         *,
         cancelled: Callable[[], bool],
     ) -> Diagnosis:
-        action = self._follow("diagnose", candidate, config, lambda _progress: None, cancelled)
+        action = self._follow("diagnose", candidate, config, Callbacks(cancelled=cancelled))
         fault = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0))
         found = action == "overrun" or (action == "overrun-when-full" and config.size == "full")
         return Diagnosis(
@@ -190,8 +182,7 @@ class ScriptedEngine:
         stage: str,
         candidate: Candidate,
         config: EvalConfig,
-        progress: Callable[[Progress], None],
-        cancelled: Callable[[], bool],
+        callbacks: Callbacks,
     ) -> str:
         assert self._running
         self._note(f"{stage} {config.device} {config.size} {config.require_gradients}")
@@ -199,9 +190,9 @@ class ScriptedEngine:
         action, _, argument = (steps or ["pass"])[0].partition(" ")
         if action == "sleep":
             until = time.monotonic() + float(argument)
-            progress(Progress("trials", f"asleep for {argument} s", 0.5))
+            callbacks.progress(Progress("trials", f"asleep for {argument} s", 0.5))
             while time.monotonic() < until:
-                if cancelled():
+                if callbacks.cancelled():
                     self._note(f"{stage} stopped")
                     raise EvaluationCancelled("stopped")
                 time.sleep(0.02)

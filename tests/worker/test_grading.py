@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
+from evaluator.engine import Callbacks
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.problem import Problem
@@ -99,10 +100,10 @@ def test_a_submission_lowers_the_limits_of_the_machine_and_raises_none(
     usual = ScriptedEngine.evaluate
 
     def evaluate(
-        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, **more: Any
+        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, callbacks: Callbacks
     ) -> Evaluation:
         seen.append(config)
-        return usual(engine, problem, given, config, **more)
+        return usual(engine, problem, given, config, callbacks)
 
     monkeypatch.setattr(ScriptedEngine, "evaluate", evaluate)
     installation = install(limits=machines)

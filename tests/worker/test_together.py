@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator import logs
 from evaluator.config import EvalConfig
 from evaluator.devices.health import DeviceHealth, Health
-from evaluator.engine import Progress
+from evaluator.engine import Callbacks, Progress
 from evaluator.errors import DoesNotFit
 from evaluator.evaluation import Status
 from evaluator.problems.problem import Problem
@@ -149,9 +149,9 @@ def test_what_an_engine_says_before_anybody_asks_is_not_lost(tmp_path: Path, pro
     candidates = [candidate("# evaluate: sleep 0"), candidate("# evaluate: big")]
     with GroupRun(engine, problems["relu"], candidates, EvalConfig(size="smoke")) as together:
         together.run()
-        evaluation = together.evaluate(0, progress=shown.append, cancelled=lambda: False)
+        evaluation = together.evaluate(0, Callbacks(shown.append))
         with pytest.raises(DoesNotFit):
-            together.evaluate(1, progress=shown.append, cancelled=lambda: False)
+            together.evaluate(1, Callbacks(shown.append))
     assert evaluation.message == "it passed"
     assert [progress.message for progress in shown] == ["asleep for 0 s"]
 

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
-from evaluator.engine import Engine, Progress
+from evaluator.engine import Callbacks, Engine, Progress
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
@@ -28,6 +29,7 @@ from evaluator.problems.problem import Problem
 from evaluator.processes import runner_pool
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 from evaluator.stages.evaluation_stage import EvaluationStage
+from evaluator.task import EvaluationTask
 from tests.corpus import load_case
 from tests.processes import Process, descendants
 from tests.settled import settled_together
@@ -73,10 +75,10 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     evaluate, counts = EvaluationStage._evaluate, list[int]()
 
     def counting(
-        self: EvaluationStage, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+        self: EvaluationStage, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]
     ) -> list[tuple[Evaluation, str] | None]:
-        counts.append(len(candidates))
-        return evaluate(self, problem, candidates, *arguments)
+        counts.append(len(tasks))
+        return evaluate(self, tasks, callbacks)
 
     monkeypatch.setattr(EvaluationStage, "_evaluate", counting)
     return counts
@@ -97,9 +99,8 @@ def _together(
         assert index not in found
         found[index] = result
 
-    engine.evaluate_group(
-        problem, [_candidate(source) for source in sources], config, progress=progress, cancelled=cancelled, done=done
-    )
+    callbacks = [Callbacks(partial(progress, index), partial(cancelled, index)) for index in range(len(sources))]
+    engine.evaluate_group(problem, [_candidate(source) for source in sources], config, callbacks, done)
     return found
 
 
@@ -238,10 +239,10 @@ def test_of_whom_time_was_put_back_is_evaluated_alone(
     evaluate, counts = EvaluationStage._evaluate, list[int]()
 
     def doubtful(
-        self: EvaluationStage, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+        self: EvaluationStage, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]
     ) -> list[tuple[Evaluation, str] | None]:
-        found = evaluate(self, problem, candidates, *arguments)
-        counts.append(len(candidates))
+        found = evaluate(self, tasks, callbacks)
+        counts.append(len(tasks))
         doubts = ["time was put back: inference", ""] if len(found) == 2 else [""]
         return [first and (first[0], doubt) for first, doubt in zip(found, doubts, strict=True)]
 
@@ -384,7 +385,7 @@ def test_what_is_cancelled_while_its_processes_get_ready_leaves_none(
     engine._pool.leave_device()
     before = _runners(engine)
     with pytest.raises(EvaluationCancelled) as caught:
-        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, cancelled=lambda: True)
+        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, Callbacks(cancelled=lambda: True))
     assert _runners(engine) <= before, "though the error that is kept knows of them"
     assert caught.value
     _together(engine, problems["relu"], _PLAIN)

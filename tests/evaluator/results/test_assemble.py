@@ -13,6 +13,7 @@ from evaluator.config import EvalConfig
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.results.assemble import conclude
+from evaluator.task import EvaluationTask
 
 _ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 _TERMINATED = "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  " + _ILLEGAL
@@ -46,9 +47,11 @@ def concluded(problems: dict[str, Problem]) -> Any:
         )
         outcome = {"verdict": verdict, "message": message, "stage": "trials", "notes": [], "details": {"trials": 2}}
         return conclude(
-            problems["relu"],
-            Candidate("class ModelNew: ...\n", "0" * 64, "code"),
-            EvalConfig(device=device, size="smoke"),
+            EvaluationTask(
+                problems["relu"],
+                Candidate("class ModelNew: ...\n", "0" * 64, "code"),
+                EvalConfig(device=device, size="smoke"),
+            ),
             runner,
             {**outcome, "stage_s": {}},
             status=status,

@@ -22,7 +22,7 @@ import pytest
 
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
-from evaluator.engine import Engine
+from evaluator.engine import Callbacks, Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault, SandboxIncomplete
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout
@@ -394,7 +394,7 @@ def test_nothing_is_told_of_whom_the_kernel_has_not_ended_yet(
             for work in (engine.build, engine.evaluate):
                 passed = iter([False] * 3)
                 with pytest.raises(InfrastructureFault, match="survived its end") as caught:
-                    work(problems["relu"], sleepy, config, cancelled=partial(next, passed, True))
+                    work(problems["relu"], sleepy, config, Callbacks(cancelled=partial(next, passed, True)))
                 assert isinstance(caught.value.__context__, EvaluationCancelled)
         assert engine.evaluate(problems["relu"], sleepy, config).verdict is Verdict.TIMEOUT
 

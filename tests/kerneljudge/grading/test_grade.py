@@ -676,7 +676,7 @@ class Refusing:
     def close(self) -> None:
         """Nothing is there to be closed."""
 
-    def build(self, _problem: object, candidate: Candidate, _config: object, **_options: object) -> None:
+    def build(self, _problem: object, candidate: Candidate, _config: object, _callbacks: object) -> None:
         raise next(fault for fault in FAULTS if type(fault).__name__ in candidate.source)
 
 
