@@ -27,7 +27,6 @@ from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
-    EvaluatorError,
     ProblemError,
     ToolchainMissing,
 )
@@ -40,7 +39,7 @@ from evaluator.progress import NO_CALLBACKS, Callbacks, Progress, never_cancelle
 from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.sandbox.layers import SandboxLayer
 from evaluator.stages.build_stage import BuildReport, build_candidate
-from evaluator.stages.evaluation_stage import EvaluationStage
+from evaluator.stages.evaluation_stage import EvaluationStage, GroupResults
 from evaluator.task import EvaluationTask
 
 __all__ = [
@@ -48,6 +47,7 @@ __all__ = [
     "BuildReport",
     "Callbacks",
     "Engine",
+    "GroupResults",
     "Progress",
     "SandboxLayer",
     "available_devices",
@@ -221,19 +221,16 @@ class Engine:
         return self._evaluations.max_group_size(problem, config)
 
     def evaluate_group(
-        self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        config: EvalConfig,
-        callbacks: Sequence[Callbacks],
-        done: Callable[[int, Evaluation | EvaluatorError], None],
-    ) -> None:
+        self, problem: Problem, candidates: Sequence[Candidate], config: EvalConfig, callbacks: Sequence[Callbacks]
+    ) -> GroupResults:
         """Judge several candidates, each by its own figures, against one baseline whose calls they share.
 
-        Each candidate has its ``callbacks``. ``done`` is called once for each, by its index. It gets the evaluation as
-        soon as that is known, or the error that ``evaluate`` would have raised. An ``InfrastructureFault`` or
-        ``DeviceUnavailable`` ends this method. It is reported for one candidate even where it concerns all, and
-        ``done`` is not called for the candidates after it.
+        Yields a result for each candidate, by its index, in the order in which they are known: the evaluation, or the
+        error that ``evaluate`` would have raised. Each candidate has its ``callbacks``. The engine waits while the
+        caller holds a result, and is reserved until the iterator ends or is closed.
+
+        Raises ``InfrastructureFault`` and ``DeviceUnavailable``, once no process of the group is left. Either counts
+        for the first candidate without a result, even where it concerns all.
 
         One candidate cannot decide about another. A candidate that passes among others has passed; all others are
         evaluated alone.
@@ -242,7 +239,7 @@ class Engine:
             raise DeviceUnavailable("this engine only builds: it has no device")
         with self._evaluating:
             tasks = [EvaluationTask(problem, candidate, config) for candidate in candidates]
-            self._evaluations.evaluate_group(tasks, callbacks, done)
+            yield from self._evaluations.evaluate_group(tasks, callbacks)
 
     def diagnose(
         self,

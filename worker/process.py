@@ -35,8 +35,11 @@ from storage.queue.celery_app import (
 )
 from storage.queue.eligibility import DeviceCapabilities
 from storage.queue.workers import Condition
+from worker.claim_handler import ClaimHandler
 from worker.device_gate import DeviceGate
-from worker.grading import Grader, GradingEngine
+from worker.diagnosing import Diagnoser
+from worker.grading import Grader
+from worker.grading_engine import GradingEngine
 from worker.reconciler import Reconciler
 from worker.scratch import own_scratch
 from worker.stopping import Stop
@@ -113,7 +116,7 @@ def run_worker(
         }
         device_capabilities = None if role.device is None else DeviceCapabilities.of(capabilities)
         gate = None if role.device is None else _gate(settings, role.device, engine, stop.stopping)
-        grader = Grader(
+        handler = ClaimHandler(
             settings,
             sessions,
             readers,
@@ -122,10 +125,9 @@ def run_worker(
             device=role.device,
             stopping=stop.stopping,
             requeueing=stop.requeueing,
-            device_capabilities=device_capabilities,
             gate=gate,
         )
-        _add_tasks(app, grader)
+        _add_tasks(app, Grader(handler, device_capabilities), Diagnoser(handler))
         queues = [role.queue, *sorted({diagnosis_queue(tool) for tool in engine.tools})]
 
         def condition() -> Condition:
@@ -153,8 +155,8 @@ def run_worker(
                 worker=name,
                 queues=role.takes,
                 tools=engine.tools,
-                current_submission=lambda: grader.current_submission,
-                busy_s=lambda: grader.busy_s,
+                current_submission=lambda: handler.current_submission,
+                busy_s=lambda: handler.busy_s,
                 register=register,
                 device_capabilities=device_capabilities,
                 condition=condition,
@@ -210,10 +212,10 @@ def _log_sandbox(layers: Sequence[SandboxLayer]) -> None:
         _log.info("the sandbox is complete")
 
 
-def _add_tasks(app: Celery, grader: Grader) -> None:
+def _add_tasks(app: Celery, grader: Grader, diagnoser: Diagnoser) -> None:
     app.task(grader.build, name=BUILD_TASK)
     app.task(grader.evaluate, name=EVALUATE_TASK)
-    app.task(grader.diagnose, name=DIAGNOSE_TASK)
+    app.task(diagnoser.diagnose, name=DIAGNOSE_TASK)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.stages.group_evaluation import GroupEvaluation, Provisional
 from evaluator.task import EvaluationTask
 
-__all__ = ["EvaluationStage"]
+__all__ = ["EvaluationStage", "GroupResults"]
 
 _MAX_TOGETHER: Final = 4
 """The most candidates that are evaluated together. With twice as many, on an H200, candidates of two problems took 5
@@ -36,6 +36,9 @@ and 17 % less. Those of three problems took 7 to 11 % more.
 """
 
 _log = logging.getLogger(__name__)
+
+GroupResults = Generator[tuple[int, Evaluation | EvaluatorError], None, None]
+"""The results of candidates by their index, each as soon as it is known."""
 
 
 class EvaluationStage:
@@ -60,42 +63,31 @@ class EvaluationStage:
         gains = self._pool.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
         return _MAX_TOGETHER if gains and _group_key(problem, config) not in self._too_large else 1
 
-    def evaluate_group(
-        self,
-        tasks: Sequence[EvaluationTask],
-        callbacks: Sequence[Callbacks],
-        done: Callable[[int, Evaluation | EvaluatorError], None],
-    ) -> None:
+    def evaluate_group(self, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]) -> GroupResults:
         """As ``Engine.evaluate_group``. All tasks have the same problem and the same settings."""
         problem, config = tasks[0].problem, tasks[0].config
-        left = dict(enumerate(tasks))
-        firsts: dict[int, Provisional] = {}
         refusal = problem.refuses_baseline(config)
-        if refusal is None and 1 < len(left) <= self.max_group_size(problem, config):
-            try:
-                firsts = self._evaluate_group(tasks, callbacks)
-            except (InfrastructureFault, DeviceUnavailable) as error:
-                # Reported for one: a faulty candidate shows in time, because a candidate with a fault is evaluated
-                # alone.
-                done(0, error)
-                return
+        firsts: dict[int, Provisional] = {}
+        if refusal is None and 1 < len(tasks) <= self.max_group_size(problem, config):
+            firsts = self._evaluate_group(tasks, callbacks)
+        left = dict(enumerate(tasks))
         for index, (evaluation, doubt) in firsts.items():
             if not doubt:
                 del left[index]
-                done(index, EvaluationCancelled() if callbacks[index].cancelled() else evaluation)
+                yield index, EvaluationCancelled() if callbacks[index].cancelled() else evaluation
         for index, task in left.items():
+            result: Evaluation | EvaluatorError
             try:
                 if refusal is not None:
                     raise ProblemError(refusal)
                 if callbacks[index].cancelled():
                     raise EvaluationCancelled
-                evaluation = self.evaluate(task, callbacks[index], firsts.get(index))
+                result = self.evaluate(task, callbacks[index], firsts.get(index))
+            except (InfrastructureFault, DeviceUnavailable):
+                raise
             except EvaluatorError as error:
-                done(index, error)
-                if isinstance(error, InfrastructureFault | DeviceUnavailable):
-                    return
-            else:
-                done(index, evaluation)
+                result = error
+            yield index, result
 
     def evaluate(self, task: EvaluationTask, callbacks: Callbacks, known: Provisional | None = None) -> Evaluation:
         """Evaluate it, and compare one that passes with the compiled reference where the settings say so."""

@@ -16,7 +16,7 @@ from typing import Any
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
-from evaluator.engine import BuildReport, Callbacks, Progress, SandboxLayer
+from evaluator.engine import BuildReport, Callbacks, GroupResults, Progress, SandboxLayer
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
@@ -117,27 +117,24 @@ class ScriptedEngine:
         return self._together if config.baseline == "eager" else 1
 
     def evaluate_group(
-        self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        config: EvalConfig,
-        callbacks: Sequence[Callbacks],
-        done: Callable[[int, Evaluation | EvaluatorError], None],
-    ) -> None:
+        self, problem: Problem, candidates: Sequence[Candidate], config: EvalConfig, callbacks: Sequence[Callbacks]
+    ) -> GroupResults:
         assert 1 < len(candidates) <= self._together
         self._note(f"together {len(candidates)}")
         self._evaluating = True
         try:
             for index, candidate in enumerate(candidates):
+                result: Evaluation | EvaluatorError
                 try:
                     if callbacks[index].cancelled():
                         raise EvaluationCancelled("stopped before it began")
-                    done(index, self.evaluate(problem, candidate, config, callbacks[index]))
+                    result = self.evaluate(problem, candidate, config, callbacks[index])
+                except (InfrastructureFault, DeviceUnavailable):
+                    time.sleep(0.2)  # as long as it takes to clean up
+                    raise
                 except EvaluatorError as error:
-                    done(index, error)
-                    if isinstance(error, InfrastructureFault | DeviceUnavailable):
-                        time.sleep(0.2)  # as long as it takes to clean up
-                        return
+                    result = error
+                yield index, result
         finally:
             self._evaluating = False
 

@@ -20,7 +20,8 @@ from storage.models import DiagnosisStatus, StoredDiagnosis
 from tests.sanitizers import make_fake_tool
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
-from worker.grading import Grader, GradingEngine
+from tests.worker.tasks import WorkerTasks
+from worker.grading_engine import GradingEngine
 
 Install = Callable[..., Installation]
 
@@ -33,22 +34,14 @@ def grader(
     engine: GradingEngine | None = None,
     device: str = "cuda:1",
     stopping: threading.Event | None = None,
-) -> Grader:
+) -> WorkerTasks:
     if engine is None:
         engine = ScriptedEngine(installation.settings.data_dir / "journal", [Tool.MEMCHECK])
         engine.start()
-    return Grader(
-        installation.settings,
-        installation.sessions,
-        installation.readers,
-        engine,
-        worker="w",
-        device=device,
-        stopping=stopping or threading.Event(),
-    )
+    return WorkerTasks(installation, engine, device=device, stopping=stopping)
 
 
-def faulted(installation: Installation, worker: Grader, diagnose: str, size: str = "full") -> str:
+def faulted(installation: Installation, worker: WorkerTasks, diagnose: str, size: str = "full") -> str:
     """A submission whose evaluation has ended with a device fault."""
     installation.serve("diagnose.compute-sanitizer")
     submission_id = installation.submit(f"{OVERRUN}\n# diagnose: {diagnose}", device="cuda", size=size)

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as NoConnection
 
+from evaluator import logs
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Callbacks
@@ -29,8 +30,8 @@ from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
+from tests.worker.tasks import WorkerTasks
 from worker.device_gate import DeviceGate
-from worker.grading import Grader
 from worker.reconciler import Reconciler
 
 Install = Callable[..., Installation]
@@ -44,19 +45,10 @@ def grader(
     together: int = 1,
     gate: DeviceGate | None = None,
     lenient: bool = False,
-) -> Grader:
+) -> WorkerTasks:
     engine = ScriptedEngine(installation.settings.data_dir / "journal", together=together, lenient=lenient)
     engine.start()
-    return Grader(
-        installation.settings,
-        installation.sessions,
-        installation.readers,
-        engine,
-        worker="w",
-        device=device,
-        stopping=stopping or threading.Event(),
-        gate=gate,
-    )
+    return WorkerTasks(installation, engine, device=device, stopping=stopping, gate=gate)
 
 
 def test_a_submission_is_built_and_evaluated(install: Install) -> None:
@@ -327,8 +319,10 @@ def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, m
     worker = grader(installation)
     worker.build()
     renew, calls = Claims.renew, iter([True, True])
+    about: set[str] = set()
 
     def failing(*args: Any) -> bool:
+        about.add(logs.current_fields()["submission"])
         if next(calls, False):
             raise KeyError("surprise")
         return renew(*args)
@@ -336,6 +330,7 @@ def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, m
     monkeypatch.setattr(Claims, "renew", failing)
     worker.evaluate()
     assert next(calls, None) is None
+    assert about == {submission_id}, "what the keeper logs names it"
     assert installation.read(submission_id).status == Status.DONE
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,8 @@ from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
-from evaluator.config import EvalConfig
 from evaluator.devices.health import DeviceHealth, Health
-from evaluator.engine import Callbacks, Progress
-from evaluator.errors import DoesNotFit
+from evaluator.engine import GroupResults
 from evaluator.evaluation import Status
 from evaluator.problems.problem import Problem
 from runtime.settings import Settings
@@ -36,10 +33,9 @@ from tests.processes import wait_until
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
+from tests.worker.tasks import WorkerTasks
 from tests.worker.test_grading import grader
 from worker.device_gate import DeviceGate
-from worker.grading import Grader
-from worker.together import GroupRun
 
 
 @pytest.fixture
@@ -73,7 +69,7 @@ def hand_in(installation: Installation, *actions: str) -> list[str]:
 
 
 @contextmanager
-def evaluating(worker: Grader) -> Iterator[threading.Thread]:
+def evaluating(worker: WorkerTasks) -> Iterator[threading.Thread]:
     """The worker evaluates meanwhile, and is through with it at the end."""
     task = threading.Thread(target=worker.evaluate)
     task.start()
@@ -140,20 +136,6 @@ def test_results_come_one_by_one_and_a_cancelled_one_disturbs_no_other(installat
     assert last_outcomes(installation, [first, second, third]) == ["done", "cancelled", "done"]
     assert groups(installation) == ["together 3"]
     assert "evaluate stopped" in installation.journal
-
-
-def test_what_an_engine_says_before_anybody_asks_is_not_lost(tmp_path: Path, problems: dict[str, Problem]) -> None:
-    engine = ScriptedEngine(tmp_path / "journal", together=2)
-    engine.start()
-    shown: list[Progress] = []
-    candidates = [candidate("# evaluate: sleep 0"), candidate("# evaluate: big")]
-    with GroupRun(engine, problems["relu"], candidates, EvalConfig(size="smoke")) as together:
-        together.run()
-        evaluation = together.evaluate(0, Callbacks(shown.append))
-        with pytest.raises(DoesNotFit):
-            together.evaluate(1, Callbacks(shown.append))
-    assert evaluation.message == "it passed"
-    assert [progress.message for progress in shown] == ["asleep for 0 s"]
 
 
 def test_one_that_waits_for_its_turn_may_be_cancelled_as_well(installation: Installation) -> None:
@@ -304,9 +286,9 @@ def test_each_is_logged_about_and_counted_for_itself(
     meanwhile: list[str] = []
     evaluate_group = ScriptedEngine.evaluate_group
 
-    def listening(engine: ScriptedEngine, *args: Any, **options: Any) -> None:
+    def listening(engine: ScriptedEngine, *args: Any) -> GroupResults:
         meanwhile.append(logs.current_fields()["submission"])
-        evaluate_group(engine, *args, **options)
+        return evaluate_group(engine, *args)
 
     monkeypatch.setattr(ScriptedEngine, "evaluate_group", listening)
 
@@ -314,7 +296,7 @@ def test_each_is_logged_about_and_counted_for_itself(
         def emit(self, record: logging.LogRecord) -> None:
             told.append((record.getMessage(), logs.current_fields()["submission"]))
 
-    handler, log = Told(), logging.getLogger("worker.grading")
+    handler, log = Told(), logging.getLogger("worker")
     before, level = time.monotonic(), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -92,15 +92,15 @@ def _together(
     progress: Callable[[int, Progress], None] = lambda _index, _step: None,
     cancelled: Callable[[int], bool] = lambda _index: False,
 ) -> dict[int, Done]:
-    """What came of each, in the order in which it was known."""
+    """What came of each, in the order in which it was known; of the first without a result, the fault of all."""
     found: dict[int, Done] = {}
-
-    def done(index: int, result: Done) -> None:
-        assert index not in found
-        found[index] = result
-
     callbacks = [Callbacks(partial(progress, index), partial(cancelled, index)) for index in range(len(sources))]
-    engine.evaluate_group(problem, [_candidate(source) for source in sources], config, callbacks, done)
+    try:
+        for index, result in engine.evaluate_group(problem, list(map(_candidate, sources)), config, callbacks):
+            assert index not in found
+            found[index] = result
+    except InfrastructureFault as fault:
+        found[min(set(range(len(sources))) - set(found))] = fault
     return found
 
 
