@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from api.schemas.submissions import IntervalRecord
 from evaluator.diagnosis.findings import Tool
-from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
+from evaluator.evaluation import Gradients, Interval, SpeedupStatus, Status, Verdict
 from evaluator.flags import FlagKind
+from kerneljudge.records import IntervalRecord
 from storage.models import BatchStatus, DiagnosisStatus, VerificationStatus, WorkerState
 from storage.queue.celery_app import diagnosis_queue
 
@@ -24,6 +24,7 @@ __all__ = [
     "VERDICTS",
     "VERIFICATIONS",
     "WORKER_STATES",
+    "as_time",
     "figure",
     "first_upper",
     "interval",
@@ -183,12 +184,13 @@ def measured(speedup: float | None, status: SpeedupStatus | str | None) -> str:
     return times(speedup)
 
 
-def interval(value: IntervalRecord | None) -> str:
+def interval(value: Interval | IntervalRecord | None) -> str:
     """Format an interval, as short as its width allows."""
     if value is None:
         return ""
-    decimals = 2 if value.high - value.low >= 0.02 else 3
-    return f"{value.low:.{decimals}f} {_DASH} {value.high:.{decimals}f}"
+    low, high = (value.low, value.high) if isinstance(value, Interval) else (value["low"], value["high"])
+    decimals = 2 if high - low >= 0.02 else 3
+    return f"{low:.{decimals}f} {_DASH} {high:.{decimals}f}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -256,9 +258,14 @@ def first_upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def moment(value: datetime) -> str:
+def as_time(value: datetime | str) -> datetime:
+    """Return the moment of a row of the database or of a record, which has it as text."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def moment(value: datetime | str) -> str:
     """Format a moment in UTC, to the second."""
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return as_time(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _three_digits(value: float) -> str:

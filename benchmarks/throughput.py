@@ -28,7 +28,7 @@ from typing import Any, Final
 from benchmarks.candidates import Made, make_candidates
 from demo.service import running_service
 from kerneljudge.client import Client
-from kerneljudge.records import Attempt, SubmissionRecord
+from kerneljudge.records import AttemptRecord, SubmissionRecord
 
 __all__ = ["Graded", "Pass", "grade", "graded_batch", "main", "usual_devices"]
 
@@ -46,7 +46,7 @@ class Graded:
     """One graded candidate. ``attempts`` are all that workers have made on it."""
 
     record: SubmissionRecord
-    attempts: list[Attempt]
+    attempts: list[AttemptRecord]
 
     @property
     def passed(self) -> bool:
@@ -175,7 +175,9 @@ def grade(client: Client, made: Sequence[Made], device: str, size: str, title: s
         for number, each in enumerate(made)
     ]
     seconds, records = graded_batch(client, header, lines)
-    evaluating = [worker["device"].partition(":")[0] for worker in client.workers() if worker["kind"] == "evaluate"]
+    evaluating = [
+        (worker["device"] or "").partition(":")[0] for worker in client.workers() if worker["kind"] == "evaluate"
+    ]
     return Pass(
         seconds, evaluating.count(device), [Graded(record, client.attempts(str(record["id"]))) for record in records]
     )

@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from kerneljudge.errors import BadKey, NoAnswer, RequestRefused, ServiceUnreachable
-from kerneljudge.records import NewSubmission, SubmissionRecord
+from kerneljudge.records import SubmissionRecord
+from kerneljudge.requests import NewSubmission
 
 __all__ = [
     "API_KEY_VARIABLE",

@@ -16,7 +16,8 @@ import httpx
 from evaluator.evaluation import Status
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
-from kerneljudge.records import Board, NewSubmission, ProblemRecord, SubmissionRecord
+from kerneljudge.records import Board, ProblemRecord, ProblemSummary, SubmissionRecord
+from kerneljudge.requests import NewSubmission
 
 __all__ = ["AsyncClient", "gather"]
 
@@ -120,9 +121,9 @@ class AsyncClient:
         answer = await self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}")
         return cast(SubmissionRecord, answer)
 
-    async def problems(self) -> list[ProblemRecord]:
+    async def problems(self) -> list[ProblemSummary]:
         """Return all problems, without their references."""
-        return cast(list[ProblemRecord], (await self._request("GET", "/api/v1/problems"))["items"])
+        return cast(list[ProblemSummary], (await self._request("GET", "/api/v1/problems"))["items"])
 
     async def problem(self, problem_id: str) -> ProblemRecord:
         """Return a problem with its reference."""

@@ -24,18 +24,19 @@ from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
 from kerneljudge.errors import ServiceUnreachable
 from kerneljudge.records import (
-    Attempt,
+    AttemptRecord,
     BatchRecord,
-    BatchResult,
     Board,
-    Diagnosis,
-    NewSubmission,
+    DiagnosisRecord,
     ProblemRecord,
-    Requirements,
-    Series,
+    ProblemSummary,
+    ResultRecord,
+    SeriesRecord,
     SubmissionPage,
     SubmissionRecord,
+    WorkerRecord,
 )
+from kerneljudge.requests import NewSubmission, Requirements
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 
@@ -241,14 +242,14 @@ class Client:
         """Return a batch with its progress and its summary."""
         return cast(BatchRecord, self._request("GET", f"/api/v1/batches/{_http.segment(batch_id)}"))
 
-    def batch_results(self, batch_id: str, cursor: int = 0) -> list[BatchResult]:
+    def batch_results(self, batch_id: str, cursor: int = 0) -> list[ResultRecord]:
         """Return the finished items after ``cursor``, in the order of completion."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         answer = self._send("GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
         # ``splitlines`` would also split at the other line separators that texts may contain.
-        return [cast(BatchResult, json.loads(line)) for line in answer.content.split(b"\n") if line]
+        return [cast(ResultRecord, json.loads(line)) for line in answer.content.split(b"\n") if line]
 
-    def stream_batch_results(self, batch_id: str, cursor: int = 0) -> Iterator[BatchResult]:
+    def stream_batch_results(self, batch_id: str, cursor: int = 0) -> Iterator[ResultRecord]:
         """Yield the items of ``batch_results`` one after another. After a break, it continues with the next item."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         failures = 0
@@ -260,7 +261,7 @@ class Client:
                 with contextlib.closing(answer):
                     if answer.status_code == HTTPStatus.OK:
                         for line in _lines(answer.iter_bytes()):
-                            result = cast(BatchResult, json.loads(line))
+                            result = cast(ResultRecord, json.loads(line))
                             cursor, failures = result["cursor"], 0
                             yield result
                         return
@@ -291,32 +292,32 @@ class Client:
         """Return the output of compiler and candidate."""
         return self._send("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/log").text
 
-    def samples(self, submission_id: str) -> dict[str, Series]:
+    def samples(self, submission_id: str) -> dict[str, SeriesRecord]:
         """Return the raw samples by track. Raises ``RequestRefused`` while there are none, or if nothing was timed."""
         answer = self._request("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/samples")
-        return cast(dict[str, Series], answer["tracks"])
+        return cast(dict[str, SeriesRecord], answer["tracks"])
 
-    def attempts(self, submission_id: str) -> list[Attempt]:
+    def attempts(self, submission_id: str) -> list[AttemptRecord]:
         """Return every attempt of a worker on the submission, the first one first."""
         answer = self._request("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/attempts")
-        return cast(list[Attempt], answer["items"])
+        return cast(list[AttemptRecord], answer["items"])
 
-    def request_diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
+    def request_diagnosis(self, submission_id: str, tool: str | None = None) -> DiagnosisRecord:
         """Run a tool on the candidate (``None``: memcheck). Raises ``RequestRefused`` where that is not possible."""
         path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
-        return cast(Diagnosis, self._request("POST", path, params=params))
+        return cast(DiagnosisRecord, self._request("POST", path, params=params))
 
-    def diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
+    def diagnosis(self, submission_id: str, tool: str | None = None) -> DiagnosisRecord:
         """Return the result of a tool (``None``: the one that was requested last).
 
         Raises ``RequestRefused`` without one.
         """
         path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
-        return cast(Diagnosis, self._request("GET", path, params=params))
+        return cast(DiagnosisRecord, self._request("GET", path, params=params))
 
-    def problems(self) -> list[ProblemRecord]:
+    def problems(self) -> list[ProblemSummary]:
         """Return all problems, without their references."""
-        return cast(list[ProblemRecord], self._request("GET", "/api/v1/problems")["items"])
+        return cast(list[ProblemSummary], self._request("GET", "/api/v1/problems")["items"])
 
     def problem(self, problem_id: str) -> ProblemRecord:
         """Return a problem with its reference."""
@@ -339,9 +340,9 @@ class Client:
         params.update({name: value for name, value in choices.items() if value is not None})
         return cast(Board, self._request("GET", "/api/v1/leaderboard", params=params))
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self) -> list[WorkerRecord]:
         """Return the workers with their queues and devices."""
-        return cast(list[dict[str, Any]], self._request("GET", "/api/v1/workers")["items"])
+        return cast(list[WorkerRecord], self._request("GET", "/api/v1/workers")["items"])
 
     def _wait_until(self, submission_id: str, deadline: _http.Deadline) -> SubmissionRecord:
         while True:

@@ -25,7 +25,8 @@ from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
 from kerneljudge.async_client import AsyncClient, gather
 from kerneljudge.completions import Completion, text_of
 from kerneljudge.errors import ClientError, RequestRefused, ServiceUnreachable
-from kerneljudge.records import NewSubmission, SubmissionOptions, SubmissionRecord
+from kerneljudge.records import SubmissionRecord
+from kerneljudge.requests import NewSubmission, SubmissionOptions
 
 __all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "Unmeasured", "text_of"]
 

@@ -7,17 +7,19 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 from api.http.errors import FieldError, ProblemDetails
-from api.schemas.batches import BatchRequest, ResultRecord
+from api.http.field_docs import field_docs
+from api.schemas.batches import BatchRequest
+from kerneljudge.records import ResultRecord
 from runtime.settings import Settings
 
 __all__ = ["openapi_of"]
 
 _TEMPLATE: Final = "#/components/schemas/{model}"
-_NAMED: Final[dict[JsonSchemaMode, tuple[type[BaseModel], ...]]] = {
+_NAMED: Final[dict[JsonSchemaMode, tuple[type, ...]]] = {
     "validation": (BatchRequest,),
     "serialization": (ProblemDetails, FieldError, ResultRecord),
 }
@@ -46,8 +48,12 @@ def _document(app: FastAPI) -> dict[str, Any]:
     for name in _UNUSED:
         schemas.pop(name, None)
     for mode, models in _NAMED.items():
-        _, named = models_json_schema([(model, mode) for model in models], ref_template=_TEMPLATE)
+        adapters = [(model, mode, TypeAdapter[Any](model)) for model in models]
+        _, named = TypeAdapter.json_schemas(adapters, ref_template=_TEMPLATE)
         schemas.update(named["$defs"])
+    for name, docs in field_docs().items():
+        for field, doc in docs.items():
+            schemas[name]["properties"][field]["description"] = doc
     return document
 
 

@@ -50,22 +50,24 @@ def batch_page(
 ) -> Response:
     """Show one batch: progress, verdicts, fast_p, pass@k, and its lines under the filters of the address."""
     record = batch_record(session, Batches(session).get(known.id) or known, viewer)
-    summary = record.summary
+    summary = record["summary"]
     assert summary is not None
     given = {"verdict": verdict or None, "problem": problem or None, "label": label or None}
     rows = batch_rows_after(session, known.id, after, _ROWS + 1, **given, viewer=viewer)
-    speedups = [best.certain_speedup for best in summary.best if best.certain_speedup is not None]
-    pass_at = sorted({each.k for each in summary.pass_at_k})
+    speedups = [best["certain_speedup"] for best in summary["best"] if best["certain_speedup"] is not None]
+    pass_at = sorted({each["k"] for each in summary["pass_at_k"]})
     return render(
         request,
         "batch.html",
         batch=record,
         summary=summary,
-        curve=fast_p_curve(speedups, summary.overall.problems),
-        thresholds=list(summary.overall.fast_p),
-        pass_at=[(k, {f"{each.p:g}": each.value for each in summary.pass_at_k if each.k == k}) for k in pass_at],
-        best=summary.best[:_MAX_PROBLEMS],
-        problems=[each.problem for each in summary.best],
+        curve=fast_p_curve(speedups, summary["overall"]["problems"]),
+        thresholds=list(summary["overall"]["fast_p"]),
+        pass_at=[
+            (k, {f"{each['p']:g}": each["value"] for each in summary["pass_at_k"] if each["k"] == k}) for k in pass_at
+        ],
+        best=summary["best"][:_MAX_PROBLEMS],
+        problems=[each["problem"] for each in summary["best"]],
         given=given,
         rows=rows[:_ROWS],
         more=rows[_ROWS - 1]["line"] if len(rows) > _ROWS else None,

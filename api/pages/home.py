@@ -11,13 +11,14 @@ from sqlalchemy.orm import Session
 
 from api.pages.rendering import render
 from api.records.queries import queue_depths
-from api.records.submissions import submission_records, worker_records
-from api.schemas.submissions import DeviceKind, Track
+from api.records.submissions import submission_records
+from api.records.workers import worker_records
 from api.services.auth import READS, ViewerDep
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
 from evaluator.problems.problem import Problem
+from kerneljudge.records import DeviceKind, Track
 from storage.access.visibility import Viewer
 from storage.leaderboards.read import Entry, Ranking, leaders
 from storage.queue.workers import list_workers
@@ -80,7 +81,7 @@ def home_page(
         size=size,
         sizes=list(dict.fromkeys(size for problem in problems for size in problem.sizes)),
         submissions=submission_records(session, latest, viewer),
-        workers=[worker for worker in worker_records(session, list_workers(session), viewer) if worker.alive],
+        workers=[worker for worker in worker_records(session, list_workers(session), viewer) if worker["alive"]],
         queues=queue_depths(session),
         form=form or {},
         error=error,

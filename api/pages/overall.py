@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.pages.fields import Word
 from api.pages.rendering import render
-from api.schemas.submissions import Track
 from api.services.auth import READS
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from evaluator.problems.problem import Problem
+from kerneljudge.records import Track
 from storage.leaderboards.history import author_figures, rankings_of
 from storage.models import StoredRanking
 

@@ -15,12 +15,12 @@ from api.pages.charts.intervals import bars_of, ends_of, places_of
 from api.pages.fields import Word
 from api.pages.rendering import query, render
 from api.pages.source import listing
-from api.records.submissions import problem_record
-from api.schemas.submissions import Track
+from api.records.problems import problem_record
 from api.services.auth import READS
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from evaluator.problems.problem import Problem
+from kerneljudge.records import Track
 from storage.leaderboards.history import rankings_of, records, sample, verdicts_of
 from storage.leaderboards.read import Entry, ends_above, leaderboard_entries
 from storage.models import StoredRanking

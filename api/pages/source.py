@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from api.schemas.submissions import FlagRecord
 from evaluator.diagnosis.source_map import SourceMap
 from evaluator.evaluation import Verdict
+from kerneljudge.records import FlagRecord
 
 __all__ = ["Listing", "SourceLine", "Text", "bounded", "changes", "line_of_error", "listing", "visible"]
 
@@ -82,7 +82,9 @@ def listing(source: str, error: tuple[int, str] | None = None, flags: Iterable[F
     texts = source.split("\n")
     if texts and not texts[-1]:
         texts.pop()
-    notes: dict[int, tuple[str, str]] = {flag.line: ("flag", flag.message) for flag in flags if flag.line is not None}
+    notes: dict[int, tuple[str, str]] = {
+        flag["line"]: ("flag", flag["message"]) for flag in flags if flag["line"] is not None
+    }
     if error is not None:
         notes[error[0]] = ("error", error[1])
     first = 0

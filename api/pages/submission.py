@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,12 +13,12 @@ from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
 from api.pages.source import bounded, changes, line_of_error, listing
 from api.records.submissions import current_record, diagnosis_records, samples_record, submission_records
-from api.schemas.submissions import SubmissionRecord
 from api.services.auth import READS, ViewerDep, seen_submission
 from api.services.container import ReadSession, ServicesDep
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
+from kerneljudge.records import SubmissionRecord
 from storage.access.visibility import Viewer
-from storage.models import Submission
+from storage.models import DiagnosisStatus, Submission
 from storage.submissions.listing import Filters, page_of_submissions
 from storage.submissions.related import previous_submission, ranking_leader
 from storage.submissions.submissions import COMPLETE, whole_log
@@ -67,51 +68,52 @@ def submission_page(
     """Show one submission: its verdict in words, figures, timeline, source and log."""
     submission = seen_submission(session, submission_id, viewer, COMPLETE)
     record = current_record(session, submission, viewer, source=submission.source.text)
-    source = submission.source.text if record.source_shown else ""
-    line = None if record.verdict in (None, Verdict.PASSED) else line_of_error(_verdict(record), record.message, source)
-    mismatch = record.details.get("mismatch")
+    source = submission.source.text if record["source_shown"] else ""
+    verdict, text, details = record["verdict"], record["message"], record["details"]
+    line = None if verdict in (None, Verdict.PASSED) else line_of_error(Verdict(verdict), text, source)
+    mismatch = details.get("mismatch")
+    final = Status(record["status"]).final
     return render(
         request,
         "submission.html",
         submission=record,
-        message=bounded(record.message, _MAX_MESSAGE),
-        diagnoses=[] if record.diagnosis is None else diagnosis_records(session, submission.id),
+        message=bounded(text, _MAX_MESSAGE),
+        diagnoses=[] if record["diagnosis"] is None else diagnosis_records(session, submission.id),
         line=line,
-        listing=listing(source, None if line is None else (line, record.message.partition("\n")[0]), record.flags),
-        log=bounded(whole_log(submission) if record.source_shown else ""),
+        listing=listing(source, None if line is None else (line, text.partition("\n")[0]), record["flags"]),
+        log=bounded(whole_log(submission) if record["source_shown"] else ""),
         stages=_stages(record),
         waited_s=_waited_s(record),
         charts=_charts(submission, record),
         pattern=None if mismatch is None else error_pattern(mismatch),
-        gradients=record.details.get("gradient_max_abs", {}),
-        details={name: value for name, value in record.details.items() if name not in _NOT_SHOWN},
-        comparison=_comparison(session, submission, source, against, viewer) if record.source_shown else None,
-        under_way=not record.status.final or any(not each.status.final for each in _diagnoses(record)),
+        gradients=details.get("gradient_max_abs", {}),
+        details={name: value for name, value in details.items() if name not in _NOT_SHOWN},
+        comparison=_comparison(session, submission, source, against, viewer) if record["source_shown"] else None,
+        final=final,
+        under_way=not final or _being_diagnosed(record),
     )
 
 
-def _verdict(record: SubmissionRecord) -> Verdict:
-    assert record.verdict is not None
-    return record.verdict
-
-
-def _diagnoses(record: SubmissionRecord) -> list[Any]:
-    return [] if record.diagnosis is None else [record.diagnosis]
+def _being_diagnosed(record: SubmissionRecord) -> bool:
+    diagnosis = record["diagnosis"]
+    return diagnosis is not None and not DiagnosisStatus(diagnosis["status"]).final
 
 
 def _stages(record: SubmissionRecord) -> list[tuple[str, float, float]]:
     """Return each stage with its seconds and its share of all of them."""
-    stages = {name: seconds for name, seconds in record.stage_s.items() if name != "total"}
+    stages = {name: seconds for name, seconds in record["stage_s"].items() if name != "total"}
     total = sum(stages.values())
     return [(name, seconds, seconds / total) for name, seconds in stages.items()] if total > 0 else []
 
 
 def _waited_s(record: SubmissionRecord) -> float | None:
     """Return how long it waited for workers; ``None`` while it may still wait."""
-    begun = record.timeline.started or record.timeline.finished
+    timeline = record["timeline"]
+    begun = timeline["started"] or timeline["finished"]
     if begun is None:
         return None
-    return max((begun - record.timeline.submitted).total_seconds() - record.stage_s.get("building", 0.0), 0.0)
+    waited = datetime.fromisoformat(begun) - datetime.fromisoformat(timeline["submitted"])
+    return max(waited.total_seconds() - record["stage_s"].get("building", 0.0), 0.0)
 
 
 def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:
@@ -119,16 +121,16 @@ def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:
 
     Calls are drawn even without a speedup, where noise is the reason for the missing one. The chart shows the noise.
     """
-    is_drawn = record.latency_ms is not None or record.speedup_status is SpeedupStatus.UNSETTLED
+    is_drawn = record["latency_ms"] is not None or record["speedup_status"] == SpeedupStatus.UNSETTLED
     samples = samples_record(submission) if is_drawn else None
-    series = None if samples is None else samples.tracks.get("inference")
+    series = None if samples is None else samples["tracks"].get("inference")
     drawn = []
     if series is not None:
-        sides = series.candidate_device_ms, series.baseline_device_ms
+        sides = series["candidate_device_ms"], series["baseline_device_ms"]
         drawn += [latencies(*sides), calls_in_order(*sides)]
-    roofline = record.roofline.get("inference")
-    if roofline is not None and record.latency_ms is not None:
-        drawn.append(roofline_plot(roofline, record.latency_ms.candidate, record.latency_ms.baseline))
+    roofline, latency = record["roofline"].get("inference"), record["latency_ms"]
+    if roofline is not None and latency is not None:
+        drawn.append(roofline_plot(roofline, latency["candidate"], latency["baseline"]))
     return [chart for chart in drawn if chart is not None]
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.pages.rendering import render
 from api.records.queries import pending_diagnoses, queue_depths
-from api.records.submissions import worker_records
+from api.records.workers import worker_records
 from api.services.auth import READS, ViewerDep
 from api.services.container import ReadSession
 from storage.models import Attempt

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
-from typing import Final
+from typing import Final, cast
 
 from sqlalchemy.orm import Session, sessionmaker
 
+from api.records.encoding import to_json, to_text
 from api.records.submissions import records_with_feedback
-from api.schemas.batches import (
+from evaluator.summary import summarise
+from kerneljudge.records import (
     BatchLinks,
     BatchList,
     BatchRecord,
@@ -18,7 +19,6 @@ from api.schemas.batches import (
     SummaryRecord,
     WebhookRecord,
 )
-from evaluator.summary import summarise
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchPage
 from storage.models import Batch
@@ -45,20 +45,20 @@ def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: boo
         message=batch.message,
         items=batch.items,
         errors_total=batch.errors,
-        errors=[LineErrorRecord(**asdict(error)) for error in errors],
-        statuses=dict(progress.statuses),
-        verdicts=dict(progress.verdicts),
+        errors=[LineErrorRecord(line=error.line, message=error.message) for error in errors],
+        statuses={status.value: count for status, count in progress.statuses.items()},
+        verdicts={verdict.value: count for verdict, count in progress.verdicts.items()},
         finished_items=progress.finished,
         shared=progress.shared,
         rate_per_min=progress.rate_per_min,
         eta_s=progress.eta_s,
-        created=batch.created_at,
-        received=batch.received_at,
-        finished=batch.finished_at,
+        created=to_text(batch.created_at),
+        received=to_text(batch.received_at),
+        finished=to_text(batch.finished_at),
         webhook=None
         if webhook is None
         else WebhookRecord(
-            url=webhook.url, attempts=webhook.attempts, delivered=webhook.delivered_at, message=webhook.message
+            url=webhook.url, attempts=webhook.attempts, delivered=to_text(webhook.delivered_at), message=webhook.message
         ),
         summary=summary_record(session, batch.id) if summary else None,
         links=BatchLinks(self=base, results=f"{base}/results", events=f"{base}/events", summary=f"{base}/summary"),
@@ -76,7 +76,7 @@ def summary_record(session: Session, batch_id: str, problems: Collection[str] | 
     batches = Batches(session)
     graded = batches.graded(batch_id)
     facts = batches.facts({each.problem for each in graded} if problems is None else set(problems))
-    return SummaryRecord.model_validate(summarise(graded, facts, problems).to_dict(), strict=False)
+    return cast(SummaryRecord, summarise(graded, facts, problems).to_dict())
 
 
 def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, viewer: Viewer) -> Iterator[str]:
@@ -94,6 +94,6 @@ def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, view
             result = ResultRecord(
                 cursor=item.place, line=item.line, label=item.label, cancelled=item.cancelled, submission=record
             )
-            yield result.model_dump_json() + "\n"
+            yield to_json(ResultRecord, result) + "\n"
         if len(page) < _RESULTS_PER_QUERY:
             return

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from api.records.submissions import leaderboard_entry
-from api.schemas.submissions import Board
+from api.records.encoding import to_text
+from evaluator.evaluation import Interval
 from evaluator.problems.problem import Problem
-from storage.leaderboards.read import BoardKey, every_entry, leaderboard
+from kerneljudge.records import Board, IntervalRecord, LeaderboardEntry
+from storage.leaderboards.read import BoardKey, Entry, every_entry, leaderboard
 
 __all__ = ["BOARD_COLUMNS", "board", "board_rows"]
 
@@ -31,7 +32,8 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
     """
     refusal = problem.refusal_at(key.precision)
     found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
-    return Board.model_validate(
+    return cast(
+        Board,
         {
             **{
                 name: getattr(key, name)
@@ -39,9 +41,9 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
             },
             "problem_version": problem.version,
             "refusal": refusal,
-            "entries": [leaderboard_entry(entry) for entry in found[:limit]],
+            "entries": [_entry(entry) for entry in found[:limit]],
             "next_cursor": cursor + limit if len(found) > limit else None,
-        }
+        },
     )
 
 
@@ -53,9 +55,37 @@ def board_rows(
         interval = entry.speedup_interval
         low, high = (interval.low, interval.high) if interval else (None, None)
         yield {
-            **leaderboard_entry(entry).model_dump(exclude={"speedup_interval"}),
+            **_entry(entry),
+            "submitted": entry.submitted_at,
+            "finished": entry.finished_at,
             "speedup_low": low,
             "speedup_high": high,
             "speedup_compiled": entry.speedup_compiled,
             "roofline_share": entry.roofline_share,
         }
+
+
+def _entry(entry: Entry) -> LeaderboardEntry:
+    return LeaderboardEntry(
+        rank=entry.rank,
+        submission=entry.submission_id,
+        author=entry.author,
+        label=entry.label,
+        speedup=entry.speedup,
+        speedup_interval=_interval(entry.speedup_interval),
+        speedup_training=entry.speedup_training,
+        latency_ms=entry.latency_ms,
+        baseline_ms=entry.baseline_ms,
+        gradients=entry.gradients,
+        device="cuda" if entry.device == "cuda" else "cpu",
+        device_name=entry.device_name,
+        software=entry.software,
+        source_digest=entry.source_digest,
+        submitted=to_text(entry.submitted_at),
+        finished=to_text(entry.finished_at),
+        verification=entry.verification,
+    )
+
+
+def _interval(interval: Interval | None) -> IntervalRecord | None:
+    return None if interval is None else IntervalRecord(low=interval.low, high=interval.high, level=interval.level)

@@ -1,46 +1,39 @@
-"""Conversion of submissions, problems, diagnoses and workers to records, as their viewer may see them."""
+"""Conversion of submissions and their diagnoses to records, as their viewer may see them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from api.labels import undiagnosed
+from api.records.encoding import to_text
 from api.records.queries import served_queues
-from api.schemas.submissions import (
+from evaluator.config import parse_limits
+from evaluator.diagnosis.findings import Tool
+from evaluator.evaluation import ErrorFigures, Evaluation, Status, Verdict
+from evaluator.feedback.feedback import feedback
+from kerneljudge.records import (
     AttemptList,
     AttemptRecord,
     CheckRecord,
-    DeviceRequirements,
     DiagnosisRecord,
-    IntervalRecord,
-    LeaderboardEntry,
+    DiagnosisResult,
     LinkRecord,
-    ProblemRecord,
-    ProblemSummary,
     ProgressRecord,
+    RequirementsRecord,
     SamplesRecord,
     SeriesRecord,
     SubmissionRecord,
-    TimelineRecord,
     VerificationRecord,
     WithdrawalRecord,
-    WorkerRecord,
 )
-from evaluator.config import parse_limits
-from evaluator.diagnosis.findings import Tool
-from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status, Verdict
-from evaluator.feedback.feedback import feedback
-from evaluator.problems.problem import Problem
 from storage.access.visibility import Viewer
 from storage.grading.diagnoses import Diagnoses, undiagnosable
 from storage.grading.verification import checks_of, verification_of
-from storage.leaderboards.read import Entry
-from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerificationStatus
-from storage.queue.activity import shown_to
+from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, waiting_for
 from storage.queue.workers import Worker, list_workers
 from storage.submissions.listing import queue_position
@@ -51,13 +44,9 @@ __all__ = [
     "current_record",
     "diagnosis_record",
     "diagnosis_records",
-    "leaderboard_entry",
-    "problem_record",
-    "problem_summary",
     "records_with_feedback",
     "samples_record",
     "submission_records",
-    "worker_records",
 ]
 
 _FROM_EVALUATION = (
@@ -91,15 +80,15 @@ def current_record(
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
     record = _submission_record(submission, workers, queue_position(session, submission), viewer)
     # Without an evaluation there is no diagnosis. Only passed submissions are ever re-evaluated.
-    if submission.evaluation is None or not record.source_shown:
+    if submission.evaluation is None or not record["source_shown"]:
         return record
     if source is None:
         source = submissions.sources_of([submission])[submission.source_digest]
-    record.feedback = feedback(submission.evaluation.to_evaluation(), source)
+    record["feedback"] = feedback(submission.evaluation.to_evaluation(), source)
     if undiagnosable(submission) is None:
-        record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
-    if record.verdict is Verdict.PASSED:
-        record.verification = _verification_record(session, submission.id, viewer)
+        record["diagnosis"] = next(iter(diagnosis_records(session, submission.id)), None)
+    if record["verdict"] == Verdict.PASSED:
+        record["verification"] = _verification_record(session, submission.id, viewer)
     return record
 
 
@@ -118,13 +107,13 @@ def records_with_feedback(
     """
     distinct = {submission.id: submission for submission in submissions}
     records = dict(zip(distinct, submission_records(session, list(distinct.values()), viewer), strict=True))
-    shown = [submission for submission in distinct.values() if records[submission.id].source_shown]
+    shown = [submission for submission in distinct.values() if records[submission.id]["source_shown"]]
     evaluated = [submission for submission in shown if submission.evaluation is not None]
     sources = Submissions(session).sources_of(evaluated)
     for submission in evaluated:
         assert submission.evaluation is not None
         source = sources[submission.source_digest]
-        records[submission.id].feedback = feedback(submission.evaluation.to_evaluation(), source)
+        records[submission.id]["feedback"] = feedback(submission.evaluation.to_evaluation(), source)
     return [records[submission.id] for submission in submissions]
 
 
@@ -139,25 +128,25 @@ def diagnosis_record(session: Session, diagnosis: StoredDiagnosis, *, printed: b
     if diagnosis.state is DiagnosisStatus.PENDING:
         message = "; ".join(part for part in (message, undiagnosed(tool, served_queues(session))) if part)
     result = diagnosis.result
-    return DiagnosisRecord.model_validate(
-        {
-            "submission": diagnosis.submission_id,
-            "tool": tool,
-            "status": diagnosis.state,
-            "message": message,
-            "attempts": diagnosis.attempts,
-            "requested": diagnosis.requested_at,
-            "started": diagnosis.started_at,
-            "finished": diagnosis.finished_at,
-            "result": None if result is None else {**result, "printed": diagnosis.printed if printed else ""},
-        }
-    )
+    return {
+        "submission": diagnosis.submission_id,
+        "tool": tool,
+        "status": diagnosis.state,
+        "message": message,
+        "attempts": diagnosis.attempts,
+        "requested": to_text(diagnosis.requested_at),
+        "started": to_text(diagnosis.started_at),
+        "finished": to_text(diagnosis.finished_at),
+        "result": None
+        if result is None
+        else cast(DiagnosisResult, {**result, "printed": diagnosis.printed if printed else ""}),
+    }
 
 
 def samples_record(submission: Submission) -> SamplesRecord | None:
     """Return the raw samples of ``submission``, by track; ``None`` while there are none, or if nothing was timed."""
     samples = {} if submission.evaluation is None else submission.evaluation.to_evaluation(complete=True).samples
-    tracks = {track: SeriesRecord.model_validate(series, from_attributes=True) for track, series in samples.items()}
+    tracks = {track: cast(SeriesRecord, vars(series)) for track, series in samples.items()}
     return SamplesRecord(submission=submission.id, tracks=tracks) if tracks else None
 
 
@@ -170,8 +159,8 @@ def attempt_list(submission: Submission, attempts: Sequence[Attempt], viewer: Vi
             stage="build" if attempt.stage == "build" else "evaluate",
             worker=attempt.worker,
             device=attempt.device,
-            started=attempt.started_at,
-            ended=attempt.ended_at,
+            started=to_text(attempt.started_at),
+            ended=to_text(attempt.ended_at),
             outcome=attempt.outcome,
             detail=attempt.detail if shown else "",
         )
@@ -188,7 +177,8 @@ def _submission_record(
     evaluation = None if stored is None else stored.to_evaluation()
     plain = {} if evaluation is None else evaluation.to_dict()
     missing = _waiting_for(submission, workers)
-    return SubmissionRecord.model_validate(
+    return cast(
+        SubmissionRecord,
         {
             "id": submission.id,
             "status": submission.state,
@@ -224,17 +214,17 @@ def _submission_record(
             "queue_position": queue_position,
             "attempts": submission.attempts,
             "progress": _progress(submission),
-            "timeline": TimelineRecord(
-                submitted=submission.submitted_at,
-                built=submission.built_at,
-                started=submission.started_at,
-                finished=submission.finished_at,
-            ),
+            "timeline": {
+                "submitted": to_text(submission.submitted_at),
+                "built": to_text(submission.built_at),
+                "started": to_text(submission.started_at),
+                "finished": to_text(submission.finished_at),
+            },
             "stage_s": _stage_s(submission, evaluation),
             "environment": plain.get("environment", {}),
             "links": submission_links(submission.id),
             **({} if shown else _hidden(submission)),
-        }
+        },
     )
 
 
@@ -256,83 +246,23 @@ def _withdrawal(submission: Submission, *, owned: bool) -> WithdrawalRecord | No
     if submission.withdrawn_at is None:
         return None
     by = submission.withdrawn_by if owned else None
-    return WithdrawalRecord(reason=submission.withdrawn_reason or "", withdrawn=submission.withdrawn_at, by=by)
+    withdrawn = to_text(submission.withdrawn_at)
+    return {"reason": submission.withdrawn_reason or "", "withdrawn": withdrawn, "by": by}
 
 
 def submission_links(submission_id: str) -> LinkRecord:
     """Return the addresses of everything about a submission."""
     base = f"/api/v1/submissions/{submission_id}"
-    return LinkRecord(
-        self=base,
-        source=f"{base}/source",
-        log=f"{base}/log",
-        samples=f"{base}/samples",
-        attempts=f"{base}/attempts",
-        events=f"{base}/events",
-        diagnosis=f"{base}/diagnosis",
-        page=f"/submissions/{submission_id}",
-    )
-
-
-def problem_summary(problem: Problem) -> ProblemSummary:
-    """Return the record of ``problem`` without its source."""
-    return ProblemSummary.model_validate(problem.to_record())
-
-
-def problem_record(problem: Problem) -> ProblemRecord:
-    """Return the record of ``problem`` with its source."""
-    return ProblemRecord.model_validate({**problem.to_record(), "reference": problem.source})
-
-
-def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
-    """Return the record of ``entry``."""
-    return LeaderboardEntry(
-        rank=entry.rank,
-        submission=entry.submission_id,
-        author=entry.author,
-        label=entry.label,
-        speedup=entry.speedup,
-        speedup_interval=_interval(entry.speedup_interval),
-        speedup_training=entry.speedup_training,
-        latency_ms=entry.latency_ms,
-        baseline_ms=entry.baseline_ms,
-        gradients=entry.gradients,
-        device="cuda" if entry.device == "cuda" else "cpu",
-        device_name=entry.device_name,
-        software=entry.software,
-        source_digest=entry.source_digest,
-        submitted=entry.submitted_at,
-        finished=entry.finished_at,
-        verification=None if entry.verification is None else VerificationStatus(entry.verification),
-    )
-
-
-def worker_records(session: Session, workers: Sequence[Worker], viewer: Viewer) -> list[WorkerRecord]:
-    """Return the records of ``workers`` by their last heartbeat."""
-    at_work = [worker.current_submission for worker in workers if worker.current_submission is not None]
-    shown = shown_to(session, viewer, at_work)
-    return [_worker_record(worker, shown) for worker in workers]
-
-
-def _worker_record(worker: Worker, shown: Collection[str]) -> WorkerRecord:
-    return WorkerRecord(
-        id=worker.id,
-        kind=worker.kind,
-        alive=worker.alive,
-        queues=list(worker.queues),
-        device=worker.device,
-        capabilities=dict(worker.capabilities),
-        current_submission=worker.current_submission if worker.current_submission in shown else None,
-        state=worker.state,
-        reason=worker.reason,
-        unchecked=list(worker.unchecked),
-        started=worker.started_at,
-        heartbeat=worker.heartbeat_at,
-    )
-
-
-def _interval(interval: Interval | None) -> IntervalRecord | None:
-    return None if interval is None else IntervalRecord(low=interval.low, high=interval.high, level=interval.level)
+    return {
+        "self": base,
+        "source": f"{base}/source",
+        "log": f"{base}/log",
+        "samples": f"{base}/samples",
+        "attempts": f"{base}/attempts",
+        "events": f"{base}/events",
+        "diagnosis": f"{base}/diagnosis",
+        "page": f"/submissions/{submission_id}",
+    }
 
 
 def _waiting_for(submission: Submission, workers: Sequence[Worker]) -> str | None:
@@ -342,11 +272,11 @@ def _waiting_for(submission: Submission, workers: Sequence[Worker]) -> str | Non
     return waiting_for(stage, submission, workers)
 
 
-def _requirements(submission: Submission) -> DeviceRequirements | None:
+def _requirements(submission: Submission) -> RequirementsRecord | None:
     asked = Requirements.of(submission)
     if asked == NO_REQUIREMENTS:
         return None
-    return DeviceRequirements(
+    return RequirementsRecord(
         device_name=asked.device_name,
         min_memory_gib=None if asked.memory_bytes is None else asked.memory_bytes / 2**30,
         min_compute_capability=None if asked.capability is None else f"{asked.capability / 10:.1f}",
@@ -361,8 +291,8 @@ def _verification_record(session: Session, submission_id: str, viewer: Viewer) -
     return VerificationRecord(
         status=verification.state,
         message=verification.message,
-        requested=verification.requested_at,
-        finished=verification.finished_at,
+        requested=to_text(verification.requested_at),
+        finished=to_text(verification.finished_at),
         checks=[_check_record(session, check, viewer) for check in checks],
     )
 
@@ -370,13 +300,19 @@ def _verification_record(session: Session, submission_id: str, viewer: Viewer) -
 def _check_record(session: Session, check: Submission, viewer: Viewer) -> CheckRecord:
     attempts = Submissions(session).attempts_of(check.id)
     record = _submission_record(check, (), None, viewer)
-    known = {"status", "verdict", "gradients", "speedup", "speedup_interval", "speedup_status"}
-    known |= {"speedup_training", "speedup_training_interval", "speedup_training_status"}
     return CheckRecord(
         submission=check.id,
+        status=record["status"],
+        verdict=record["verdict"],
+        gradients=record["gradients"],
+        speedup=record["speedup"],
+        speedup_interval=record["speedup_interval"],
+        speedup_status=record["speedup_status"],
+        speedup_training=record["speedup_training"],
+        speedup_training_interval=record["speedup_training_interval"],
+        speedup_training_status=record["speedup_training_status"],
         device=next((attempt.device for attempt in reversed(attempts) if attempt.device), None),
-        finished=check.finished_at,
-        **{name: getattr(record, name) for name in known},
+        finished=to_text(check.finished_at),
     )
 
 

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.http.errors import problems
-from api.schemas.keys import AuditList, AuditRecord
+from api.records.encoding import to_text
 from api.services.auth import ADMINISTERS
 from api.services.container import ReadSession
+from kerneljudge.records import AuditList, AuditRecord
 from storage.access import audit
 
 __all__ = ["router"]
@@ -31,7 +32,7 @@ def read_audit(
     page = audit.page(session, cursor, limit)
     items = [
         AuditRecord(
-            id=event.id, at=event.at, actor=event.actor, action=event.action, subject=event.subject,
+            id=event.id, at=to_text(event.at), actor=event.actor, action=event.action, subject=event.subject,
             details=event.details,
         )
         for event in page.items

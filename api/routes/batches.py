@@ -12,13 +12,15 @@ from starlette.concurrency import run_in_threadpool
 
 from api.http.errors import problems
 from api.records.batches import batch_list, batch_record, result_lines, summary_record
+from api.records.encoding import to_json
 from api.routes.submissions import IdempotencyKey, creation_headers
-from api.schemas.batches import BatchList, BatchRecord, BatchRequest, SummaryRecord
+from api.schemas.batches import BatchRequest
 from api.services.auth import READS, SUBMITS, CallerDep, KnownBatch, OwnBatch, ViewerDep
 from api.services.batch_upload import NDJSON, receive
 from api.services.container import ReadSession, Services, ServicesDep, WriteSession
 from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
 from evaluator.logs import add_fields
+from kerneljudge.records import BatchList, BatchRecord, SummaryRecord
 from storage.access.visibility import Viewer
 from storage.batches.batches import Batches
 from storage.batches.export import BATCH_COLUMNS, batch_rows
@@ -74,7 +76,7 @@ async def create_batch(
     batch = await receive(request, services, caller, idempotency_key)
     add_fields(batch=batch.id)
     record = await run_in_threadpool(_read, services, batch.id, caller.viewer)
-    response.headers["Location"] = record.links.self
+    response.headers["Location"] = record["links"]["self"]
     if not batch.created:
         response.headers["Idempotency-Replayed"] = "true"
     return record
@@ -174,7 +176,8 @@ async def follow_batch(known: KnownBatch, services: ServicesDep, viewer: ViewerD
     with services.batch_watcher.watch(known.id) as watch:
         while (snapshot := await watch.change()) is not None:
             record = await run_in_threadpool(_read, services, known.id, viewer, summary=snapshot.final)
-            yield ServerSentEvent(event="done" if snapshot.final else "progress", data=record, retry=_RECONNECT_MS)
+            event = "done" if snapshot.final else "progress"
+            yield ServerSentEvent(event=event, raw_data=to_json(BatchRecord, record), retry=_RECONNECT_MS)
             if snapshot.final:
                 return
 

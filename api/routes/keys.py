@@ -6,14 +6,16 @@ None of them works in open mode, where callers are not identified. There, ``kern
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Path
 
 from api.http.errors import Forbidden, NotFound, problems
-from api.schemas.keys import KeyChange, KeyList, KeyRecord, KeyRequest, NewKeyRecord
+from api.records.encoding import to_text
+from api.schemas.keys import KeyChange, KeyRequest
 from api.services.auth import ADMINISTERS, CallerDep
 from api.services.container import ReadSession, WriteSession
+from kerneljudge.records import KeyList, KeyRecord, NewKeyRecord
 from storage.access.keys import Keys, Scope, UnknownKey
 from storage.models import ApiKey
 
@@ -44,7 +46,7 @@ def create_key(body: KeyRequest, administrator: Administrator, session: WriteSes
         requests_per_min=body.requests_per_min,
         submissions_per_day=body.submissions_per_day,
     )
-    return NewKeyRecord(**_record(key).model_dump(), key=token)
+    return {**_record(key), "key": token}
 
 
 @router.get("", dependencies=[ADMINISTERS], responses=problems())
@@ -72,18 +74,19 @@ def revoke_key(key_id: KeyId, administrator: Administrator, session: WriteSessio
 
 
 def _record(key: ApiKey) -> KeyRecord:
-    return KeyRecord.model_validate(
+    return cast(
+        KeyRecord,
         {
             "id": key.id,
             "prefix": key.prefix,
             "client": key.client,
             "scopes": key.scopes,
-            "created": key.created_at,
+            "created": to_text(key.created_at),
             "created_by": key.created_by,
-            "expires": key.expires_at,
-            "revoked": key.revoked_at,
-            "last_used": key.last_used_at,
+            "expires": to_text(key.expires_at),
+            "revoked": to_text(key.revoked_at),
+            "last_used": to_text(key.last_used_at),
             "requests_per_min": key.requests_per_min,
             "submissions_per_day": key.submissions_per_day,
-        }
+        },
     )

@@ -6,16 +6,17 @@ import itertools
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from api.http.errors import InvalidRequest, problems
+from api.records.encoding import to_json
 from api.records.leaderboards import BOARD_COLUMNS, board, board_rows
-from api.schemas.submissions import Baseline, Board, DeviceKind, Precision, Track
 from api.services.auth import READS
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.services.submit import default_device
+from kerneljudge.records import Baseline, Board, DeviceKind, Precision, Track
 from storage.leaderboards.read import BoardKey
 
 __all__ = ["router"]
@@ -95,7 +96,7 @@ def read_leaderboard(
         format = "csv"  # noqa: A001 - as above
     if format is None or format == "json":
         shown = board(session, known, key, limit=limit or _USUAL_LIMIT, cursor=cursor)
-        return JSONResponse(shown.model_dump(mode="json"))
+        return Response(to_json(Board, shown), media_type="application/json")
     rows = itertools.islice(board_rows(services.readers, known, key, cursor), limit)
     headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
     if format == "csv":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.http.errors import problems
-from api.records.submissions import problem_record, problem_summary
-from api.schemas.submissions import ProblemList, ProblemRecord
+from api.records.problems import problem_record, problem_summary
 from api.services.auth import READS
 from api.services.container import ReadSession, ServicesDep
+from kerneljudge.records import ProblemList, ProblemRecord
 
 __all__ = ["router"]
 

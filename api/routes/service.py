@@ -8,11 +8,11 @@ from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from api.http.errors import FieldError, ServiceUnavailable, problems
-from api.records.submissions import worker_records
-from api.schemas.submissions import Health, WorkerList
+from api.records.workers import worker_records
 from api.services.auth import PROBES, READS, ViewerDep
 from api.services.container import ReadSession, ServicesDep
 from api.services.readiness import degradations, obstacles
+from kerneljudge.records import Health, WorkerList
 from storage.queue.workers import list_workers
 
 __all__ = ["router"]
@@ -25,7 +25,7 @@ _NO_KEY: Final[dict[str, Any]] = {"security": []}
 @router.get("/healthz", dependencies=[PROBES], openapi_extra=_NO_KEY)
 async def healthz() -> Health:
     """Check that the process answers."""
-    return Health(status="ok")
+    return Health(status="ok", problems=None, degraded=[])
 
 
 @router.get("/readyz", dependencies=[PROBES], openapi_extra=_NO_KEY, responses=problems())

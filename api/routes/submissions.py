@@ -12,18 +12,9 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.http.errors import Conflict, Forbidden, NotFound, problems
+from api.records.encoding import to_json
 from api.records.submissions import attempt_list, current_record, diagnosis_record, samples_record, submission_records
-from api.schemas.submissions import (
-    AttemptList,
-    DeviceKind,
-    DiagnosisRecord,
-    PublishRequest,
-    SamplesRecord,
-    SubmissionPage,
-    SubmissionRecord,
-    SubmissionRequest,
-    WithdrawalRequest,
-)
+from api.schemas.submissions import PublishRequest, SubmissionRequest, WithdrawalRequest
 from api.services.auth import (
     ADMINISTERS,
     READS,
@@ -39,6 +30,14 @@ from api.services.submit import submit
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.logs import add_fields
+from kerneljudge.records import (
+    AttemptList,
+    DeviceKind,
+    DiagnosisRecord,
+    SamplesRecord,
+    SubmissionPage,
+    SubmissionRecord,
+)
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches
 from storage.clock import database_now
@@ -120,7 +119,7 @@ async def create_submission(
         record = await run_in_threadpool(_read, services, submission.id, caller.viewer)
     else:
         record = await run_in_threadpool(_record, services, submission, caller.viewer)
-    response.headers["Location"] = record.links.self
+    response.headers["Location"] = record["links"]["self"]
     if not submission.created:
         response.headers["Idempotency-Replayed"] = "true"
     return record
@@ -151,7 +150,7 @@ async def read_submission(
 ) -> SubmissionRecord:
     """Read a submission as it is now, or with `wait` as soon as it is over."""
     record = await run_in_threadpool(_seen, services, submission_id, viewer)
-    if record.status.final or not wait:
+    if Status(record["status"]).final or not wait:
         return record
     await services.watcher.until_final(submission_id, wait)
     return await run_in_threadpool(_read, services, submission_id, viewer)
@@ -309,8 +308,9 @@ async def follow_submission(
     with services.watcher.watch(known.id) as watch:
         while await watch.change() is not None:
             record = await run_in_threadpool(_read, services, known.id, viewer)
-            final = record.status.final
-            yield ServerSentEvent(event="done" if final else "progress", data=record, retry=_RECONNECT_MS)
+            final = Status(record["status"]).final
+            event, data = "done" if final else "progress", to_json(SubmissionRecord, record)
+            yield ServerSentEvent(event=event, raw_data=data, retry=_RECONNECT_MS)
             if final:
                 return
 

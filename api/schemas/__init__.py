@@ -1,1 +1,1 @@
-"""The bodies of requests and answers, as pydantic models."""
+"""The bodies of requests, as pydantic models."""

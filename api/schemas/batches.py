@@ -1,31 +1,14 @@
-"""The bodies of requests and answers about batches."""
+"""The bodies of requests about batches."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from api.schemas.submissions import (
-    Baseline,
-    DeviceKind,
-    DeviceRequirements,
-    Precision,
-    SubmissionRecord,
-    VisibilityName,
-)
-from evaluator.evaluation import Status, Verdict
+from api.schemas.submissions import DeviceRequirements
+from kerneljudge.records import Baseline, DeviceKind, Precision, VisibilityName
 from storage.batches.webhooks import InvalidUrl, checked_url
-from storage.models import BatchStatus
 
-__all__ = [
-    "BatchHeader",
-    "BatchList",
-    "BatchRecord",
-    "BatchRequest",
-    "ResultRecord",
-    "SummaryRecord",
-]
+__all__ = ["BatchHeader", "BatchRequest"]
 
 
 class SubmissionDefaults(BaseModel):
@@ -93,137 +76,3 @@ class BatchRequest(BatchHeader):
         description="Each as in `POST /api/v1/submissions`. One that is not in order is an error of its own, with its "
         "number (from 1) as its line, and the others are graded all the same."
     )
-
-
-class LineErrorRecord(BaseModel):
-    """A line that is not a valid submission."""
-
-    line: int = Field(description="From 1; of a batch in one piece, the number of the submission.")
-    message: str
-
-
-class FiguresRecord(BaseModel):
-    """The figures of a set of candidates. Shares refer to all problems, including those without a candidate."""
-
-    problems: int
-    candidates: int = Field(description="Those that were graded.")
-    ungraded: int = Field(description="Those that were not, or not yet.")
-    compiled: int
-    correct: int
-    unsettled: int = Field(description="Of the correct ones, those on too noisy a machine for a speedup.")
-    not_vetted: int = Field(
-        description="Of the correct ones, those without a speedup, of problems that are not vetted or refused."
-    )
-    weights_fixed: int = Field(
-        description="Of the correct ones, those without a speedup, since they are right with some parameters only as "
-        "these are at first."
-    )
-    solved: int = Field(description="Problems with a correct candidate.")
-    fast_p: dict[str, float] = Field(
-        description="By p: the share of problems whose best candidate is correct with a speedup above p, the lower end "
-        "of its interval included. Above 0, what has no speedup is not faster."
-    )
-    geometric_mean: float | None = Field(description="Of the speedups of the correct candidates.")
-    best_geometric_mean: float | None = Field(description="The same of each problem's best candidate.")
-
-
-class PassAtKRecord(BaseModel):
-    """The unbiased estimate of the chance that one of `k` candidates is correct with a speedup above `p`.
-
-    It is averaged over problems.
-    """
-
-    k: int
-    p: float
-    value: float
-
-
-class BestRecord(BaseModel):
-    """The best candidate of a problem: the fastest correct one."""
-
-    problem: str
-    candidates: int
-    correct: int
-    name: str = Field(description="Its label, or else its submission's id; empty where none is correct.")
-    speedup: float | None
-    certain_speedup: float | None = Field(description="The lower end of its interval, by which it is the best.")
-
-
-class SummaryRecord(BaseModel):
-    """The summary of a batch, as far as it is graded. *Metrics* in the documentation has the definitions."""
-
-    overall: FiguresRecord
-    verdicts: dict[Verdict, int]
-    pass_at_k: list[PassAtKRecord]
-    by_level: dict[str, FiguresRecord] = Field(description="By KernelBench's level.")
-    by_tag: dict[str, FiguresRecord]
-    best: list[BestRecord]
-    missing: list[str] = Field(description="Problems that were asked about and have no candidate.")
-
-
-class WebhookRecord(BaseModel):
-    """The webhook of a batch, and the state of its delivery."""
-
-    url: str
-    attempts: int
-    delivered: datetime | None
-    message: str = Field(description="The error of the last attempt; empty without one.")
-
-
-class BatchLinks(BaseModel):
-    """The addresses of a batch and its parts."""
-
-    self: str
-    results: str
-    events: str
-    summary: str
-
-
-class BatchRecord(BaseModel):
-    """A batch and its progress."""
-
-    id: str
-    name: str | None
-    visibility: VisibilityName
-    owner: str | None = Field(description="As of a submission.")
-    status: BatchStatus = Field(
-        description="`receiving` while lines come in, `running`, `done`; `cancelled` as soon as it is, even if "
-        "something of it has begun and goes on."
-    )
-    message: str = Field(description="Why it was cancelled.")
-    items: int = Field(description="Lines that are submissions.")
-    errors_total: int = Field(description="Lines that are none.")
-    errors: list[LineErrorRecord] = Field(
-        description="The first 100 of those; of a batch whose source is hidden, only for its owner."
-    )
-    statuses: dict[Status, int] = Field(description="Items by status.")
-    verdicts: dict[Verdict, int] = Field(description="Items by verdict.")
-    finished_items: int
-    shared: int = Field(description="Items that share their submission with an earlier line, of this batch or another.")
-    rate_per_min: float | None = Field(
-        description="Items that ended a minute, over the last minutes; null before the first."
-    )
-    eta_s: float | None = Field(description="Seconds until the last item ends, at that rate.")
-    created: datetime
-    received: datetime | None = Field(description="The time at which the last line was received.")
-    finished: datetime | None = Field(description="When the last item was over.")
-    webhook: WebhookRecord | None = Field(description="Only for its owner and for administrators.")
-    summary: SummaryRecord | None = Field(description="Only in a single record and at the end of the events.")
-    links: BatchLinks
-
-
-class BatchList(BaseModel):
-    """Batches, newest first, without their summaries."""
-
-    items: list[BatchRecord]
-    next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last one.")
-
-
-class ResultRecord(BaseModel):
-    """A line of the results: an item that is over."""
-
-    cursor: int = Field(description="Its place in the order of completion; pass it as `cursor` to go on after it.")
-    line: int
-    label: str | None
-    cancelled: bool = Field(description="The batch was cancelled before it began; its submission went on for another.")
-    submission: SubmissionRecord

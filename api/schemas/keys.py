@@ -1,15 +1,12 @@
-"""The bodies of requests and answers about keys and the audit trail."""
+"""The bodies of requests about keys."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["AuditList", "AuditRecord", "KeyChange", "KeyList", "KeyRecord", "KeyRequest", "NewKeyRecord"]
+from kerneljudge.records import ScopeName
 
-ScopeName = Literal["read", "submit", "admin"]
+__all__ = ["KeyChange", "KeyRequest"]
 
 _MOST = 2**31 - 1
 
@@ -38,49 +35,3 @@ class KeyRequest(KeyChange):
         description="`read`, `submit` (includes `read`), `admin` (includes both, and everybody's private things).",
     )
     expires_in_days: int | None = Field(default=None, ge=1, le=36500, description="Left out: never.")
-
-
-class KeyRecord(BaseModel):
-    """A key, without its text."""
-
-    id: str
-    prefix: str = Field(description="How its text begins.")
-    client: str
-    scopes: list[ScopeName]
-    created: datetime
-    created_by: str
-    expires: datetime | None
-    revoked: datetime | None
-    last_used: datetime | None = Field(description="To a minute or two.")
-    requests_per_min: int | None
-    submissions_per_day: int | None
-
-
-class NewKeyRecord(KeyRecord):
-    """A key that was made just now."""
-
-    key: str = Field(description="Its text. It is shown this once.")
-
-
-class KeyList(BaseModel):
-    """All keys, the newest first."""
-
-    items: list[KeyRecord]
-
-
-class AuditRecord(BaseModel):
-    """An entry of the audit trail: one action of a client or of the operator."""
-
-    id: str
-    at: datetime
-    actor: str | None = Field(description="A client, `operator` on the server itself, or null where no key is needed.")
-    action: str
-    subject: str
-    details: dict[str, Any]
-
-
-class AuditList(BaseModel):
-    """The audit trail, the latest entry first."""
-
-    items: list[AuditRecord]
-    next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last one.")

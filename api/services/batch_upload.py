@@ -29,10 +29,11 @@ from api.http.errors import (
 )
 from api.http.middleware import media_type
 from api.schemas.batches import BatchHeader, BatchRequest
-from api.schemas.submissions import DeviceKind, SubmissionRequest
+from api.schemas.submissions import SubmissionRequest
 from api.services.auth import Caller
 from api.services.container import Services
 from api.services.submit import charge, default_device, resolve, visibility_for
+from kerneljudge.records import DeviceKind
 from storage.access.quotas import refund_submissions
 from storage.access.visibility import Visibility
 from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError

@@ -12,11 +12,12 @@ from sqlalchemy.orm import Session
 
 from api.http.errors import Conflict, FieldError, InvalidRequest
 from api.records.queries import served_queues
-from api.schemas.submissions import DeviceKind, DeviceRequirements, SubmissionRequest, VisibilityName
+from api.schemas.submissions import DeviceRequirements, SubmissionRequest
 from api.services.auth import Caller
 from api.services.container import Services
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import checked_limits
+from kerneljudge.records import DeviceKind, VisibilityName
 from storage.access.quotas import charge_submissions
 from storage.access.visibility import Visibility
 from storage.models import Submission

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters
-from kerneljudge import records
+from kerneljudge.records import DiagnosisRecord
 
 __all__ = ["found", "stored", "tables"]
 
@@ -54,7 +54,7 @@ def found(diagnosis: Diagnosis, plain: Plain) -> RenderableType:
     return Group(*parts)
 
 
-def stored(diagnosis: records.Diagnosis, plain: Plain) -> RenderableType:
+def stored(diagnosis: DiagnosisRecord, plain: Plain) -> RenderableType:
     """Show a diagnosis by a service, or its progress."""
     result = diagnosis["result"]
     if result is None:

@@ -15,7 +15,15 @@ from evaluator.problems.memory_check import Planned
 from evaluator.problems.vetting import MEANING, Label, Vetting
 from evaluator.summary import THRESHOLDS, Summary
 from kerneljudge.cli import diagnosis_tables
-from kerneljudge.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
+from kerneljudge.records import (
+    Board,
+    FlagRecord,
+    IntervalRecord,
+    ProblemRecord,
+    ProblemSummary,
+    SubmissionRecord,
+    Track,
+)
 
 __all__ = ["leaderboard", "plain", "plans", "problem", "problem_list", "submission", "summary", "vetting", "write"]
 
@@ -103,7 +111,7 @@ def leaderboard(board: Board) -> RenderableType:
     return table
 
 
-def problem_list(problems: Sequence[ProblemRecord]) -> RenderableType:
+def problem_list(problems: Sequence[ProblemSummary]) -> RenderableType:
     """Show all problems, one in a line."""
     table = Table(box=None, pad_edge=False)
     for column in ("problem", "title", "sizes", "precision", "KernelBench", "vetting"):
@@ -214,7 +222,7 @@ def _fits(found: Planned) -> Text:
     return Text("fits; candidate and baseline take turns" if found.lean else "fits", "green")
 
 
-def _in_short(record: ProblemRecord) -> str:
+def _in_short(record: ProblemSummary) -> str:
     """Show the vetting results of a problem in short. A service from before vetting sends none."""
     labels, where = record.get("labels"), record.get("vetting")
     if labels is None:
@@ -285,14 +293,14 @@ def _quartiles(spread: dict[str, float] | None) -> str:
     return "" if spread is None else f" ({_milliseconds(spread['q1_ms'])} {_DASH} {_milliseconds(spread['q3_ms'])})"
 
 
-def _share(share: float, record: SubmissionRecord, track: str) -> str:
+def _share(share: float, record: SubmissionRecord, track: Track) -> str:
     # A service from before rooflines sends none.
     known = record.get("roofline", {}).get(track)
     under = "" if known is None else f" of a bound of {_milliseconds(known['bound_ms'])} by {known['limited_by']}"
     return f"{100 * share:.1f} %{under}"
 
 
-def _flag(flag: Flag) -> str:
+def _flag(flag: FlagRecord) -> str:
     where = "" if flag["line"] is None else f", line {flag['line']}"
     return f"advisory: {flag['kind'].replace('_', ' ')}{where}: {flag['message']}"
 
@@ -305,7 +313,7 @@ def _times(value: float | None) -> str:
     return _DASH if value is None else f"{value:.2f}{_TIMES}"
 
 
-def _interval(value: Interval | None) -> str:
+def _interval(value: IntervalRecord | None) -> str:
     return "" if value is None else f"({value['low']:.2f} {_DASH} {value['high']:.2f})"
 
 

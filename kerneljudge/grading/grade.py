@@ -24,9 +24,10 @@ from kerneljudge.grading import local
 from kerneljudge.grading.inputs import Entry, Fields, Input, KnownProblems, Refused, Work
 from kerneljudge.grading.kernelbench_results import eval_results as make_eval_results
 from kerneljudge.grading.kernelbench_results import pid_of, runtime_stats
+from kerneljudge.grading.local_record import blank_record
 from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
 from kerneljudge.grading.sources import Given, UnusableFile, known_problems
-from kerneljudge.records import BatchResult, SubmissionRecord, blank_record
+from kerneljudge.records import ProblemSummary, ResultRecord, SubmissionRecord
 
 __all__ = ["Fields", "GradingOptions", "grade_all"]
 
@@ -117,10 +118,7 @@ def grade_all(
         results = [file.results[entry.key] for entry in survey.entries]
     if eval_results is not None:
         _write_eval_results(eval_results, results, known)
-    facts = {
-        record["id"]: ProblemFacts((record.get("kernelbench") or {}).get("level"), tuple(record["tags"]))
-        for record in records
-    }
+    facts = {record["id"]: _facts(record) for record in records}
     summary = summarise(map(graded_of, results), facts)
     if refused:
         say(f"{refused} of {len(survey.entries) + len(survey.refused)} were refused, and are in no figure")
@@ -129,6 +127,11 @@ def grade_all(
     else:
         render.write(render.summary(summary))
     return _status(summary, refused, len(survey.refused))
+
+
+def _facts(record: ProblemSummary) -> ProblemFacts:
+    identity = record.get("kernelbench")
+    return ProblemFacts(None if identity is None else identity["level"], tuple(record["tags"]))
 
 
 class _Todo:
@@ -209,7 +212,7 @@ def _by_service(service: Client, todo: _Todo, options: GradingOptions, *, with_s
         )
 
 
-def _results(service: Client, batch_id: str, cursor: int) -> Iterator[BatchResult]:
+def _results(service: Client, batch_id: str, cursor: int) -> Iterator[ResultRecord]:
     """Yield the finished items after ``cursor``, however often the service goes away meanwhile."""
     patience = _Patience()
     while True:

@@ -18,7 +18,7 @@ from kerneljudge.cli.output import BadUsage
 from kerneljudge.completions import text_of
 from kerneljudge.grading import parquet
 from kerneljudge.grading.sources import UnusableFile, read_given
-from kerneljudge.records import ProblemRecord
+from kerneljudge.records import ProblemSummary
 
 __all__ = ["Entry", "Fields", "Input", "KnownProblems", "Refused", "Survey", "Work"]
 
@@ -96,8 +96,8 @@ class Survey:
 class KnownProblems:
     """The known problems, by id, or by level and number of KernelBench."""
 
-    def __init__(self, records: Sequence[ProblemRecord]) -> None:
-        self.by_id: Mapping[str, ProblemRecord] = {record["id"]: record for record in records}
+    def __init__(self, records: Sequence[ProblemSummary]) -> None:
+        self.by_id: Mapping[str, ProblemSummary] = {record["id"]: record for record in records}
         self._by_number: dict[tuple[int, int], str] = {}
         for record in records:
             identity = record.get("kernelbench")

@@ -23,8 +23,9 @@ from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting, refusal_of, without_figures
 from evaluator.progress import NO_CALLBACKS, Callbacks, Progress
 from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.local_record import blank_record, evaluation_fields
 from kerneljudge.grading.sources import UnusableFile
-from kerneljudge.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
+from kerneljudge.records import ProblemRecord, SubmissionRecord, TimelineRecord
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine
@@ -192,8 +193,8 @@ def evaluate(
     started = _now()
     if isinstance(candidate, InvalidSource):
         invalid = _invalid(problem, candidate, config)
-        timeline = {"submitted": started, "finished": _now()}
-        return Outcome(_record(problem, config, invalid, candidate.source, timeline), "")
+        times = {"submitted": started, "finished": _now()}
+        return Outcome(_record(problem, config, invalid, candidate.source, times), "")
 
     # It is imported here, because the other commands do not need the evaluator's engine.
     from evaluator.engine import Engine  # noqa: PLC0415
@@ -221,15 +222,15 @@ def _judge(
     """Build and evaluate on ``engine``. ``present`` says whether it has the device. Raises the engine's errors."""
     started = _now()
     built = engine.build(problem, candidate, config, callbacks)
-    timeline = {"submitted": started, "built": _now()}
+    times = {"submitted": started, "built": _now()}
     evaluation = built.evaluation
     if evaluation is None:
         if not present:
             raise DeviceUnavailable(_no_device(config.device, built))
-        timeline["started"] = _now()
+        times["started"] = _now()
         evaluation = engine.evaluate(problem, candidate, config, callbacks)
         evaluation = vetted(engine, problem, config, evaluation, callbacks.progress)
-    record = _record(problem, config, evaluation, candidate.source, {**timeline, "finished": _now()})
+    record = _record(problem, config, evaluation, candidate.source, {**times, "finished": _now()})
     record["environment"] = dict(evaluation.environment or engine.environment)
     record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
     log, timed = evaluation.log, evaluation.samples.get("inference")
@@ -357,7 +358,7 @@ def problem_record(problem: Problem) -> ProblemRecord:
 
 
 def _record(
-    problem: Problem, config: EvalConfig, evaluation: Evaluation, source: str, timeline: dict[str, str]
+    problem: Problem, config: EvalConfig, evaluation: Evaluation, source: str, times: dict[str, str]
 ) -> SubmissionRecord:
     known = {
         **evaluation_fields(evaluation),
@@ -367,7 +368,7 @@ def _record(
         "require_gradients": config.require_gradients,
     }
     record = blank_record(problem.id, **known)
-    record["timeline"] |= timeline
+    record["timeline"] |= cast(TimelineRecord, times)
     return record
 
 

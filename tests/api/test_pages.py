@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import event
 
 from api.labels import FLAGS, UNMEASURED, VERDICTS, interval, machine, milliseconds, size_of, times
-from api.schemas.submissions import IntervalRecord
 from api.services.container import Services
 from evaluator.evaluation import SpeedupStatus, Verdict
 from evaluator.flags import Flag, FlagKind
+from kerneljudge.records import IntervalRecord
 from tests.api.outline import page
 from tests.api.seeds import Seeds, failed
 

@@ -221,6 +221,22 @@ def test_defaults_are_told_in_the_openapi_document(http: httpx.Client) -> None:
     assert "worker with a CUDA device is alive" in properties["device"]["description"]
 
 
+def test_docstrings_of_records_are_in_the_openapi_document(http: httpx.Client) -> None:
+    schemas = http.get("/openapi.json").json()["components"]["schemas"]
+    assert schemas["ResultRecord"]["properties"]["cancelled"]["description"].startswith("The batch was cancelled")
+    ranked = schemas["ProblemSummary"]["properties"]["ranked"]["description"]
+    assert ranked.startswith("Whether it has leaderboards")
+    assert schemas["ProblemRecord"]["properties"]["ranked"]["description"] == ranked
+
+
+def test_names_and_times_of_records_are_documented_as_such(http: httpx.Client) -> None:
+    schemas = http.get("/openapi.json").json()["components"]["schemas"]
+    record = schemas["SubmissionRecord"]["properties"]
+    assert record["status"] == {"$ref": "#/components/schemas/Status"}
+    assert "passed" in schemas["Verdict"]["enum"]
+    assert schemas["TimelineRecord"]["properties"]["submitted"]["format"] == "date-time"
+
+
 def test_a_bad_filter_of_a_page_is_an_error_page(http: httpx.Client) -> None:
     answer = http.get("/", params={"track": "<script>"}, headers={"Accept": "text/html"})
     assert (answer.status_code, answer.headers["content-type"]) == (422, "text/html; charset=utf-8")

@@ -7,12 +7,13 @@ from dataclasses import asdict
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 from sqlalchemy import select
 
-from api.schemas.submissions import SubmissionRecord
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from evaluator.roofline import PeakRates, Work, share_of_roofline
+from kerneljudge.records import SubmissionRecord
 from storage.grading.claims import Claims
 from storage.models import StoredEvaluation
 from tests.api.conftest import KNOWN, Post, assert_problem, fields
@@ -268,7 +269,7 @@ def test_what_does_not_exist_is_not_found(http: httpx.Client, suffix: str, ident
 
 def test_a_graded_submission_shows_its_figures(http: httpx.Client, seeds: Seeds) -> None:
     record = http.get(f"/api/v1/submissions/{seeds.passed()}").json()
-    SubmissionRecord.model_validate(record)
+    TypeAdapter(SubmissionRecord).validate_python(record)
     assert (record["status"], record["verdict"], record["gradients"]) == ("done", "passed", "match")
     assert record["speedup"] == 2.0
     assert record["speedup_interval"] == {"low": 1.9, "high": 2.1, "level": 0.95}

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from evaluator.evaluation import Verdict
 from kerneljudge.async_client import AsyncClient
 from kerneljudge.errors import RequestRefused
-from kerneljudge.records import SubmissionRecord, blank_record
+from kerneljudge.grading.local_record import blank_record
+from kerneljudge.records import SubmissionRecord
 from kerneljudge.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
 from tests.api.conftest import LiveServer
 from tests.kerneljudge.graded import answer, graded_service

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from api.pages.charts.drawing import BOTTOM, LEFT, RIGHT, TOP, Bar, Chart, Point, dotted
 from api.pages.charts.scales import Scale, scale_over
+from kerneljudge.records import RooflineRecord
 
 __all__ = ["calls_in_order", "error_pattern", "latencies", "roofline_plot"]
 
@@ -74,26 +75,27 @@ def calls_in_order(candidate: Sequence[float], baseline: Sequence[float]) -> Cha
     )
 
 
-def roofline_plot(roofline: Any, candidate_ms: float, baseline_ms: float) -> Chart | None:
+def roofline_plot(roofline: RooflineRecord, candidate_ms: float, baseline_ms: float) -> Chart | None:
     """Return the chart of rates over intensity under the roofline; ``None`` where the reference computes nothing.
 
     The operations are those that are counted for the reference.
     """
-    peak = roofline.operations_per_s
-    if not roofline.operations or not peak or not roofline.bytes_per_s:
+    operations, intensity = roofline["operations"], roofline["intensity"]
+    peak, bytes_per_s = roofline["operations_per_s"], roofline["bytes_per_s"]
+    if not operations or not peak or not bytes_per_s:
         return None
-    ridge = peak / roofline.bytes_per_s
-    rates = [1000 * roofline.operations / each for each in (candidate_ms, baseline_ms)]
-    x = scale_over([roofline.intensity / 8, roofline.intensity * 8, ridge / 8, ridge * 8], LEFT, RIGHT, log=True)
-    y = scale_over([*rates, peak, x.low * roofline.bytes_per_s], BOTTOM, TOP, log=True)
-    slope = max(x.low, y.low / roofline.bytes_per_s)
-    roof = f"M{x.at(slope)} {y.at(slope * roofline.bytes_per_s)}L{x.at(ridge)} {y.at(peak)}H{RIGHT}"
-    place = x.at(roofline.intensity)
+    ridge = peak / bytes_per_s
+    rates = [1000 * operations / each for each in (candidate_ms, baseline_ms)]
+    x = scale_over([intensity / 8, intensity * 8, ridge / 8, ridge * 8], LEFT, RIGHT, log=True)
+    y = scale_over([*rates, peak, x.low * bytes_per_s], BOTTOM, TOP, log=True)
+    slope = max(x.low, y.low / bytes_per_s)
+    roof = f"M{x.at(slope)} {y.at(slope * bytes_per_s)}L{x.at(ridge)} {y.at(peak)}H{RIGHT}"
+    place = x.at(intensity)
     return Chart(
         title="Roofline",
-        description=f"At {roofline.intensity:.3g} operations per byte the candidate reaches {_rate(rates[0])}, the "
+        description=f"At {intensity:.3g} operations per byte the candidate reaches {_rate(rates[0])}, the "
         f"baseline {_rate(rates[1])}; the device's roof there is "
-        f"{_rate(min(peak, roofline.intensity * roofline.bytes_per_s))}.",
+        f"{_rate(min(peak, intensity * bytes_per_s))}.",
         x_label="operations per byte",
         y_label="op/s",
         x_ticks=x.ticks(),

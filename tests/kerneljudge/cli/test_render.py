@@ -12,7 +12,8 @@ from rich.console import Console
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from kerneljudge.cli import progress, render
 from kerneljudge.cli.progress import ProgressLine
-from kerneljudge.records import SubmissionRecord, blank_record
+from kerneljudge.grading.local_record import blank_record
+from kerneljudge.records import SubmissionRecord
 
 
 def shown(record: SubmissionRecord) -> str:

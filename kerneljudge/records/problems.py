@@ -1,0 +1,78 @@
+"""Problems."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from kerneljudge.records.types import Baseline, DeviceKind, LabelName, Precision
+
+__all__ = ["KernelBenchRecord", "ProblemList", "ProblemRecord", "ProblemSummary", "ToleranceRecord", "VettedOn"]
+
+
+class ToleranceRecord(TypedDict):
+    """The tolerance of an element: it is right within `atol * rms(expected) + rtol * |expected|`."""
+
+    atol: float
+    rtol: float
+
+
+class KernelBenchRecord(TypedDict):
+    """The level, number and name of a KernelBench problem."""
+
+    level: int
+    problem_id: int
+    name: str
+
+
+class VettedOn(TypedDict):
+    """The version of a problem that was vetted, and the conditions of its vetting."""
+
+    version: str
+    device: DeviceKind
+    size: str
+    precision: Precision
+    torch: str
+    stale: bool
+    """The problem has changed since, so the findings are left out."""
+
+
+class ProblemSummary(TypedDict):
+    """A problem without its source."""
+
+    id: str
+    version: str
+    title: str
+    description: str
+    dtype: Precision
+    sizes: dict[str, dict[str, int | float]]
+    """The reference's globals at each size."""
+    gradient_policy: Literal["check", "require", "none"]
+    input_domain: Literal["real", "as_written"]
+    tolerances: dict[str, ToleranceRecord]
+    tags: list[str]
+    baselines: list[Baseline]
+    """The baselines that a submission may name."""
+    kernelbench: KernelBenchRecord | None
+    labels: list[LabelName] | None
+    """The findings of vetting, see *Vetting* in the documentation of the method; null: this version was never vetted.
+    """
+    ranked: bool
+    """Whether it has leaderboards. A problem that was not vetted has some, unless vetting is required."""
+    refusal: str | None
+    """The reason for missing leaderboards."""
+    vetting: VettedOn | None
+
+
+class ProblemRecord(ProblemSummary):
+    """A problem with the source of its reference."""
+
+    reference: str
+    """The reference's Python source, at its `full` size."""
+
+
+class ProblemList(TypedDict):
+    """All problems to which candidates can be submitted, by id."""
+
+    items: list[ProblemSummary]

@@ -1,0 +1,42 @@
+"""The options of new submissions as typed dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Required
+
+from typing_extensions import TypedDict
+
+__all__ = ["NewSubmission", "Requirements", "SubmissionOptions"]
+
+
+class Requirements(TypedDict, total=False):
+    """The requirements for the device. ``None`` means no condition."""
+
+    device_name: str | None
+    min_memory_gib: float | None
+    min_compute_capability: str | None
+
+
+class SubmissionOptions(TypedDict, total=False):
+    """The options and names of a submission. The service decides those that are left out."""
+
+    device: str | None
+    size: str | None
+    precision: str | None
+    require_gradients: bool | None
+    baseline: str | None
+    limits: Mapping[str, float] | None
+    label: str | None
+    author: str | None
+    requirements: Requirements | None
+    visibility: str | None
+
+
+class NewSubmission(SubmissionOptions, total=False):
+    """A new submission: the fields of the API's request, and the key that identifies a repeated request."""
+
+    problem: Required[str]
+    code: str | None
+    response: str | None
+    idempotency_key: str | None
