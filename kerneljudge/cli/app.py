@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,19 +13,16 @@ from evaluator.config import DEVICE_KINDS
 from evaluator.devices.discovery import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from evaluator.problems.loading import save_vetting
-from evaluator.problems.problem import Problem
-from evaluator.problems.vetting import Vetting
-from kerneljudge.cli import diagnosis_tables, follow, render
+from kerneljudge.cli import diagnosis_tables, follow, render, service
 from kerneljudge.cli.keys import keys_app
 from kerneljudge.cli.options import (
     AsJson,
     AsResponse,
+    Author,
     Baseline,
     File,
     LimitsOption,
     LowerLimits,
-    OptionalUrl,
     Precision,
     ProblemId,
     ProblemsDir,
@@ -37,12 +31,16 @@ from kerneljudge.cli.options import (
     Size,
     Url,
     Visibility,
+    known_problem,
 )
-from kerneljudge.cli.output import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
+from kerneljudge.cli.output import BadUsage, ExitStatus, as_error, emit, finish, say, stderr, turned_into_exits
+from kerneljudge.cli.problems import problems_app
 from kerneljudge.cli.progress import ProgressLine
-from kerneljudge.client import DEFAULT_URL, Client
+from kerneljudge.client import DEFAULT_URL
 from kerneljudge.grading import local
-from kerneljudge.grading.sources import extra_problems_folder, folder_of, known_problems, problems_folder, read_given
+from kerneljudge.grading.options import GradingOptions
+from kerneljudge.grading.sources import problems_folder, read_given
+from kerneljudge.requests import SubmissionOptions
 
 __all__ = ["app", "main"]
 
@@ -123,7 +121,7 @@ def evaluate(
             emit(local.fault(problem, message, **known))
 
     with turned_into_exits(as_record):
-        task = _problem(problems_dir, problem)
+        task = known_problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         config = local.configure(
             task, device, size, precision, require_gradients, baseline, compare_compiled=compiled, limits=limits
@@ -160,8 +158,8 @@ def diagnose(
 
     Exit status: 0 no fault was found, 1 a fault was found or the candidate failed, 3 the tool gave no result.
     """
-    with turned_into_exits(_as_error(json_)):
-        task = _problem(problems_dir, problem)
+    with turned_into_exits(as_error(json_)):
+        task = known_problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         size = size or tool.usual_size(task.sizes, task.default_size("cuda"))
         config = local.configure(task, device, size, precision, None)
@@ -195,7 +193,7 @@ def doctor(
     # It is imported here, because the other commands do not start an engine.
     from kerneljudge.cli.doctor import examine  # noqa: PLC0415
 
-    with turned_into_exits(_as_error(json_)):
+    with turned_into_exits(as_error(json_)):
         if device is not None and device.partition(":")[0] not in DEVICE_KINDS:
             raise BadUsage(f"device must be cpu, cuda or cuda:N, not {device!r}")
         examination = examine([device] if device is not None else available_devices(), self_test=self_test)
@@ -219,7 +217,7 @@ def prepare(
     """
     from kerneljudge.cli.prepare import prepare_machine  # noqa: PLC0415
 
-    with turned_into_exits(_as_error(json_)):
+    with turned_into_exits(as_error(json_)):
         record, complete = prepare_machine(say, recipes or [])
         if json_:
             emit(record)
@@ -242,7 +240,7 @@ def submit(
     limits: LowerLimits = "",
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
-    author: Annotated[str | None, typer.Option(help="The name on the leaderboard.")] = None,
+    author: Author = None,
     device_name: Annotated[
         str | None, typer.Option(help='Evaluate it on devices of this name alone: "NVIDIA H200".')
     ] = None,
@@ -257,23 +255,15 @@ def submit(
         if json_:
             emit(local.fault(problem, message, **known))
 
-    with turned_into_exits(as_record), connect(url) as client:
+    options = GradingOptions(device, size, precision, require_gradients, baseline, limits, author, visibility)
+    with turned_into_exits(as_record), service.connect(url) as client:
         given = read_given(file, is_response=response)
-        record = client.submit(
-            problem,
-            code=given.code,
-            response=given.response,
-            device=device,
-            size=size,
-            precision=precision,
-            require_gradients=require_gradients,
-            baseline=baseline,
-            limits=local.limits_given(limits),
-            label=given.name if label is None else label,
-            author=author,
-            requirements=None if device_name is None else {"device_name": device_name},
-            visibility=visibility,
-        )
+        wanted: SubmissionOptions = {
+            **options.to_request(),
+            "label": given.name if label is None else label,
+            "requirements": None if device_name is None else {"device_name": device_name},
+        }
+        record = client.submit(problem, code=given.code, response=given.response, **wanted)
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:
             record = follow.watch(client, record)
@@ -316,7 +306,7 @@ def grade(
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
     limits: LowerLimits = "",
-    author: Annotated[str | None, typer.Option(help="The name on the leaderboard.")] = None,
+    author: Author = None,
     visibility: Visibility = None,
     url: Annotated[
         str | None,
@@ -331,9 +321,9 @@ def grade(
 
     Exit status: 0 all passed, 1 some did not, 2 bad usage or refused lines, 3 some could not be graded.
     """
-    from kerneljudge.grading.grade import Fields, GradingOptions, grade_all  # noqa: PLC0415 - no other command needs it
+    from kerneljudge.grading.grade import Fields, grade_all  # noqa: PLC0415 - no other command needs it
 
-    with turned_into_exits(_as_error(json_)):
+    with turned_into_exits(as_error(json_)):
         fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
         options = GradingOptions(device, size, precision, require_gradients, baseline, limits, author, visibility)
         raise typer.Exit(
@@ -344,7 +334,7 @@ def grade(
                 options,
                 problem=problem,
                 eval_results=eval_results,
-                service=None if here else _reachable(url),
+                service=None if here else service.reachable(url),
                 problems_dir=problems_dir,
                 require_sandbox=bool(require_sandbox),
                 as_json=json_,
@@ -365,7 +355,7 @@ def leaderboard(
     json_: AsJson = False,
 ) -> None:
     """Show the leaderboard of one problem, or of every problem."""
-    with turned_into_exits(_as_error(json_)), connect(url) as client:
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
         wanted = [problem] if problem is not None else [record["id"] for record in client.problems()]
         boards = [
             client.leaderboard(
@@ -402,186 +392,4 @@ def mcp(url: Url = DEFAULT_URL) -> None:
 
 
 app.add_typer(keys_app, name="keys")
-problems_app = typer.Typer(no_args_is_help=True, help="The problems that can be graded.", context_settings=_CONTEXT)
 app.add_typer(problems_app, name="problems")
-
-
-@problems_app.command("list")
-def list_problems(url: OptionalUrl = None, problems_dir: ProblemsDir = None, json_: AsJson = False) -> None:
-    """List all problems, one in a line."""
-    with turned_into_exits(_as_error(json_)):
-        if url is not None and problems_dir is None:
-            with connect(url) as client:
-                records = client.problems()
-        else:
-            records = [local.problem_record(task) for task in known_problems(problems_dir).values()]
-        if json_:
-            emit({"items": records})
-        else:
-            render.write(render.problem_list(records))
-
-
-@problems_app.command("show")
-def show_problem(
-    problem: Annotated[str, typer.Argument(help="The problem's id.")],
-    url: OptionalUrl = None,
-    problems_dir: ProblemsDir = None,
-    json_: AsJson = False,
-) -> None:
-    """Show one problem with its sizes, tolerances and reference."""
-    with turned_into_exits(_as_error(json_)):
-        if url is not None and problems_dir is None:
-            with connect(url) as client:
-                record = client.problem(problem)
-        else:
-            record = local.problem_record(_problem(problems_dir, problem))
-        if json_:
-            emit(record)
-        else:
-            render.write(render.problem(record))
-
-
-@problems_app.command("check")
-def check_problems(
-    problems: Annotated[
-        list[str] | None, typer.Argument(help="The problems' ids. Default: all of them.", metavar="[PROBLEM]...")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where there is one, else cpu.")
-    ] = None,
-    size: Size = None,
-    precision: Annotated[
-        list[str] | None,
-        typer.Option(help="float32, float16 or bfloat16; may be repeated. Default: the problem's own."),
-    ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Store the findings as vetting.json in the problem's folder.")
-    ] = False,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            help="Only say whether each fits on a GPU of so many GiB, at full size unless --size says otherwise; no "
-            "GPU is needed.",
-            metavar="GIB",
-            min=1,
-        ),
-    ] = None,
-    json_: AsJson = False,
-    problems_dir: ProblemsDir = None,
-) -> None:
-    """Vet problems: test whether the judge rejects wrong candidates, and whether the reference is fit to judge by.
-
-    The wrong candidates return zeros, a constant or the like.
-
-    Exit status: 0 all are ranked (or fit into memory), 1 some are not, 2 bad usage, 3 kerneljudge failed.
-    """
-    with turned_into_exits(_as_error(json_)):
-        tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
-        if memory is not None:
-            if not math.isfinite(memory):
-                raise BadUsage(f"--memory is a number of GiB, not {memory}")
-            if write or device is not None:
-                raise BadUsage("--memory asks no device, and stores nothing: leave out --write and --device")
-            plans = []
-            with ProgressLine(stderr()) as line:
-                for number, plan in enumerate(local.plan(tasks, size, precision, memory), 1):
-                    line.show("planning", plan.problem, number / (len(tasks) * len(precision or [""])))
-                    plans.append(plan)
-            if json_:
-                emit({"items": [{**asdict(plan), "fits": plan.fits} for plan in plans]})
-            else:
-                render.write(render.plans(plans, memory))
-            raise typer.Exit(ExitStatus.OK if all(plan.fits for plan in plans) else ExitStatus.NOT_PASSED)
-        wanted = [
-            (task, local.configure(task, device, size, name, None))
-            for task in tasks
-            for name in dict.fromkeys(precision or [task.dtype])
-        ]
-        found = []
-        with ProgressLine(stderr()) as line:
-            for vetting in local.vet(wanted, line.show):
-                if write:
-                    _save(folder_of(vetting.problem, problems_dir), vetting)
-                found.append(vetting)
-        if json_:
-            emit({"items": [{**vetting.to_dict(), "ranked": not vetting.refused} for vetting in found]})
-        else:
-            for vetting in found:
-                render.write(render.vetting(vetting))
-        raise typer.Exit(ExitStatus.NOT_PASSED if any(vetting.refused for vetting in found) else ExitStatus.OK)
-
-
-@problems_app.command("import")
-def import_problems(
-    directory: Annotated[Path, typer.Argument(help="A KernelBench checkout.", metavar="DIR")],
-    into: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write problems to. Default: KERNELJUDGE_EXTRA_PROBLEMS_DIR, where all look."),
-    ] = None,
-    level: Annotated[list[int] | None, typer.Option(help="Only this level; may be repeated.", min=1, max=4)] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="Add a size that moves this share of the bytes, such as 1/64.")
-    ] = None,
-    vet: Annotated[
-        bool,
-        typer.Option(help="Vet the new problems, at smoke, ten seconds and more each; else their first use does it."),
-    ] = True,
-    json_: AsJson = False,
-    require_sandbox: RequireSandbox = None,
-) -> None:
-    """Import KernelBench's problems. Each is converted to kerneljudge's own form, or refused with a reason.
-
-    Exit status: 0 all are admitted, 1 some are refused, 2 bad usage, 3 kerneljudge failed.
-    """
-    # It is imported here, because the other commands do not read foreign references.
-    from kerneljudge.cli.import_problems import parse_scale, run_import  # noqa: PLC0415
-
-    with turned_into_exits(_as_error(json_)):
-        with ProgressLine(stderr()) as line:
-            outcome = run_import(
-                directory,
-                extra_problems_folder() if into is None else into,
-                levels=level,
-                scale=parse_scale(scale),
-                vetted=vet,
-                show=line.show,
-                require_sandbox=bool(require_sandbox),
-            )
-        if json_:
-            emit(outcome.to_record())
-        else:
-            render.write(outcome.to_text())
-        raise typer.Exit(outcome.status)
-
-
-def connect(url: str) -> Client:
-    """Return the client that every command uses."""
-    return Client(url)
-
-
-def _reachable(url: str | None) -> Client | None:
-    """Return a client of the service at ``url``.
-
-    Without a ``url``, it is the default service, or ``None`` where that is down.
-    """
-    client = connect(url or DEFAULT_URL)
-    return client if url or client.is_up() else None
-
-
-def _as_error(as_json: bool) -> Callable[[str], None] | None:
-    """Return the function that reports an error as JSON on standard output; ``None`` without ``--json``."""
-    return (lambda message: emit({"error": message})) if as_json else None
-
-
-def _problem(folder: Path | None, problem_id: str) -> Problem:
-    problems = known_problems(folder)
-    if problem_id not in problems:
-        raise BadUsage(f"no problem {problem_id!r} in {problems_folder(folder)}; there are {', '.join(problems)}")
-    return problems[problem_id]
-
-
-def _save(folder: Path, vetting: Vetting) -> None:
-    try:
-        say(f"written: {save_vetting(folder, vetting)}")
-    except OSError as error:
-        raise BadUsage(f"cannot write to {folder}: {error.strerror}") from error

@@ -14,7 +14,7 @@ import typer
 
 from kerneljudge.cli import render
 from kerneljudge.cli.options import AsJson
-from kerneljudge.cli.output import BadUsage, emit, say, turned_into_exits
+from kerneljudge.cli.output import BadUsage, as_error, emit, say, turned_into_exits
 
 if TYPE_CHECKING:
     from storage.access.keys import Keys
@@ -49,7 +49,7 @@ def create_key(
     json_: AsJson = False,
 ) -> None:
     """Make a key and print it. It is shown this once, because only a hash of it is stored."""
-    with turned_into_exits(_as_error(json_)):
+    with turned_into_exits(as_error(json_)):
         wanted = scope or ["submit"]
         for name in wanted:
             if name not in _SCOPES:
@@ -80,7 +80,7 @@ def create_key(
 @keys_app.command("list")
 def list_keys(json_: AsJson = False) -> None:
     """List all keys, the newest first, without their texts."""
-    with turned_into_exits(_as_error(json_)):
+    with turned_into_exits(as_error(json_)):
         with _keys() as keys:
             records = [_record(key) for key in keys.all()]
         if json_:
@@ -100,7 +100,7 @@ def revoke_key(
     json_: AsJson = False,
 ) -> None:
     """Revoke a key. It is refused from the next request on."""
-    with turned_into_exits(_as_error(json_)):
+    with turned_into_exits(as_error(json_)):
         with _keys() as keys:
             from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
 
@@ -150,7 +150,3 @@ def _record(key: ApiKey) -> dict[str, Any]:
         "requests_per_min": key.requests_per_min,
         "submissions_per_day": key.submissions_per_day,
     }
-
-
-def _as_error(as_json: bool) -> Any:
-    return (lambda message: emit({"error": message})) if as_json else None

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the problem that they name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS
+from evaluator.problems.problem import Problem
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.sources import known_problems, problems_folder
 
 __all__ = [
     "AsJson",
     "AsResponse",
+    "Author",
     "Baseline",
     "File",
     "OptionalUrl",
@@ -23,6 +27,7 @@ __all__ = [
     "Size",
     "Url",
     "Visibility",
+    "known_problem",
 ]
 
 File = Annotated[str, typer.Argument(help="Source that defines ModelNew, or a model's answer; - is standard input.")]
@@ -30,6 +35,7 @@ ProblemId = Annotated[str, typer.Option("--problem", "-p", help="The problem's i
 AsResponse = Annotated[
     bool, typer.Option("--response", help="FILE is a raw model answer (as .md and .txt files always are).")
 ]
+Author = Annotated[str | None, typer.Option(help="The name on the leaderboard.")]
 Size = Annotated[
     str | None, typer.Option(help="smoke, full, or another size of the problem. Default: full on cuda, smoke on cpu.")
 ]
@@ -90,3 +96,11 @@ OptionalUrl = Annotated[
     str | None,
     typer.Option(envvar="KERNELJUDGE_URL", help="Ask this service. Default: the folder of problems on this machine."),
 ]
+
+
+def known_problem(folder: Path | None, problem_id: str) -> Problem:
+    """Return the problem ``problem_id`` of a folder. Raises ``BadUsage`` if it is not there."""
+    problems = known_problems(folder)
+    if problem_id not in problems:
+        raise BadUsage(f"no problem {problem_id!r} in {problems_folder(folder)}; there are {', '.join(problems)}")
+    return problems[problem_id]

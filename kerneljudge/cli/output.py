@@ -22,7 +22,7 @@ from kerneljudge.errors import ClientError, RequestRefused
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import SubmissionRecord
 
-__all__ = ["BadUsage", "ExitStatus", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits"]
+__all__ = ["BadUsage", "ExitStatus", "as_error", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits"]
 
 Explain = Callable[[str], None]
 
@@ -70,6 +70,11 @@ def finish(record: SubmissionRecord, *, as_json: bool) -> None:
     else:
         render.write(render.submission(record))
     raise typer.Exit(exit_status(record))
+
+
+def as_error(as_json: bool) -> Explain | None:
+    """Return the function that reports an error as JSON on standard output; ``None`` without ``--json``."""
+    return (lambda message: emit({"error": message})) if as_json else None
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,11 +25,12 @@ from kerneljudge.grading.inputs import Entry, Fields, Input, KnownProblems, Refu
 from kerneljudge.grading.kernelbench_results import eval_results as make_eval_results
 from kerneljudge.grading.kernelbench_results import pid_of, runtime_stats
 from kerneljudge.grading.local_record import blank_record
+from kerneljudge.grading.options import GradingOptions
 from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
 from kerneljudge.grading.sources import Given, UnusableFile, known_problems
 from kerneljudge.records import ProblemSummary, ResultRecord, SubmissionRecord
 
-__all__ = ["Fields", "GradingOptions", "grade_all"]
+__all__ = ["Fields", "grade_all"]
 
 _POLL_S: Final = 1.0
 _PATIENCE_S: Final = 3600.0
@@ -38,20 +39,6 @@ _REFUSED: Final = "refused"
 _REFUSED_SAID: Final = 5
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class GradingOptions:
-    """The options of grading, for all candidates. ``None`` leaves an option to the service, or to the default."""
-
-    device: str | None = None
-    size: str | None = None
-    precision: str | None = None
-    require_gradients: bool | None = None
-    baseline: str = "eager"
-    limits: str = ""
-    author: str | None = None
-    visibility: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,8 +163,7 @@ def _by_service(service: Client, todo: _Todo, options: GradingOptions, *, with_s
     """Grade through one batch of the service. Results come as soon as they are there."""
     if not todo.entries:
         return
-    wanted = asdict(options) | {"limits": local.limits_given(options.limits)}
-    defaults = {name: value for name, value in wanted.items() if value is not None}
+    defaults = {name: value for name, value in options.to_request().items() if value is not None}
     # The visibility is that of the batch as a whole, and its lines have the same.
     visibility = {"visibility": defaults.pop("visibility")} if "visibility" in defaults else {}
     header = {"batch": {**visibility, "defaults": defaults}}

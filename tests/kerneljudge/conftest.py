@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 
 import kerneljudge.cli.app
+import kerneljudge.cli.service
 from api.app import create_app
 from evaluator.problems.problem import Problem
 from kerneljudge.client import Client
@@ -77,7 +78,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
     # Whatever service this machine has is not for tests.
-    monkeypatch.setattr(kerneljudge.cli.app, "DEFAULT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(kerneljudge.cli.service, "DEFAULT_URL", "http://127.0.0.1:9")
 
     def run(*argv: object, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(kerneljudge.cli.app.app, [str(part) for part in argv], input=stdin)
@@ -92,7 +93,7 @@ def online(transport: AppTransport, monkeypatch: pytest.MonkeyPatch, cli: Cli) -
     def connect(url: str) -> Client:
         return Client(URL, transport=transport)
 
-    monkeypatch.setattr(kerneljudge.cli.app, "connect", connect)
+    monkeypatch.setattr(kerneljudge.cli.service, "connect", connect)
     return cli
 
 

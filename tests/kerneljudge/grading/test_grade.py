@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 
 import evaluator.engine
-import kerneljudge.cli.app
+import kerneljudge.cli.service
 import kerneljudge.grading.grade
 from evaluator.candidates.candidate import Candidate
 from evaluator.errors import (
@@ -455,7 +455,7 @@ def test_a_service_that_goes_away_is_waited_for(
     grading()
     away = Away(transport)
     monkeypatch.setattr(
-        kerneljudge.cli.app, "connect", lambda _url: Client("http://testserver", transport=away, retries=0)
+        kerneljudge.cli.service, "connect", lambda _url: Client("http://testserver", transport=away, retries=0)
     )
     out = tmp_path / "out.jsonl"
     argv = ["grade", given_lines(tmp_path), "--out", out, "--url", "http://testserver"]
@@ -550,7 +550,7 @@ def test_a_service_is_not_asked_where_it_is_to_be_graded_here(online: Cli, tmp_p
 
 
 def test_without_a_service_it_is_graded_here(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kerneljudge.cli.app, "connect", lambda _url: Client("http://127.0.0.1:9"))
+    monkeypatch.setattr(kerneljudge.cli.service, "connect", lambda _url: Client("http://127.0.0.1:9"))
     run = tmp_path / "run"
     run.mkdir()
     for sample, source in enumerate((HONEST, WRONG, HONEST, "x = (")):
@@ -732,7 +732,7 @@ def test_a_machine_that_can_grade_nothing_ends_it(
 def test_what_cannot_be_says_why(
     cli: Cli, tmp_path: Path, argv: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kerneljudge.cli.app, "connect", lambda _url: Client("http://127.0.0.1:9", retries=0))
+    monkeypatch.setattr(kerneljudge.cli.service, "connect", lambda _url: Client("http://127.0.0.1:9", retries=0))
     result = cli("grade", given_lines(tmp_path), "--problems-dir", PROBLEMS, *argv)
     assert result.exit_code == (3 if "url" in " ".join(argv) or "cuda" in " ".join(argv) else 2), result.output
     assert words in result.stderr
