@@ -70,6 +70,7 @@ _LABELS: Final = (
     "async copy", "one pass", "persistent blocks", "unrolled", "baseline port", "template sizes", "bank swizzle",
 )  # fmt: skip
 _COLUMNS: Final = {
+    "problems": ("id", "version", "definition", "current", "created_at"),
     "sources": ("digest", "text", "created_at"),
     "submissions": (
         "id", "problem", "problem_version", "source_digest", "origin", "device", "size", "precision", "baseline",
@@ -100,8 +101,8 @@ def fill(settings: Settings, rows: int, problems_dir: Path) -> str:
         config = alembic_config()
         config.attributes["connection"] = connection
         command.upgrade(config, _SCHEMA)
-    with session_factory(engine).begin() as session:
-        sync_problems(session, problems)
+    known = [(each.id, each.version, json.dumps(each.to_dict()), True, _BEGIN) for each in problems.values()]
+    _copy(engine, "problems", known)
     chance = random.Random(_SEED)  # noqa: S311 - the same data every time
     authors = _authors(chance, rows)
     sources = [(f"{number:064x}", _source(number), _BEGIN) for number in range(_SOURCES)]
@@ -122,6 +123,8 @@ def fill(settings: Settings, rows: int, problems_dir: Path) -> str:
     _copy(engine, "batches", [(batch, "falcon-coder, step 1200", len(lines), 0, len(lines), "", *(_BEGIN,) * 4)])
     _copy(engine, "batch_items", lines)
     migrate(settings)
+    with session_factory(engine).begin() as session:
+        sync_problems(session, problems)  # with their vettings, which the old schema cannot have
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("VACUUM ANALYZE")

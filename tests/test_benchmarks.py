@@ -13,13 +13,18 @@ from typing import Any
 
 import pytest
 import torch
+from sqlalchemy import func, select
 
 from benchmarks import before_and_after, stages
 from benchmarks.candidates import cuda
 from benchmarks.kernelbench import KINDS, Line, chosen, sources, told
+from benchmarks.page_data import fill
 from benchmarks.reference_as_candidate import planned
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.interpreter import DISTRIBUTION_ROOT, python_command, python_environment
+from runtime.settings import Settings
+from storage.database import create_engine_for, session_factory
+from storage.models import StoredLeaderboardEntry, Submission
 
 _LINE = Line(
     problem="kernelbench_1_019_relu",
@@ -171,3 +176,11 @@ def test_what_is_no_checkout_is_refused(
     with pytest.raises(SystemExit):
         before_and_after.main()
     assert "is no checkout of this project" in capsys.readouterr().err
+
+
+def test_a_database_for_the_pages_has_the_newest_schema_and_figures_that_are_shown(tmp_path: Path) -> None:
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'pages.db'}")
+    fill(settings, 300, Path("reference_models"))
+    with session_factory(create_engine_for(settings)).begin() as session:
+        assert session.scalar(select(func.count()).select_from(Submission)) == 300
+        assert session.scalar(select(func.count()).select_from(StoredLeaderboardEntry)) > 0

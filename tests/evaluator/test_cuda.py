@@ -189,10 +189,14 @@ def test_time_on_the_processor_shows_on_the_warm_track(cuda_engine: Engine, prob
     candidate = parse_candidate(code=_SLOW_TO_ASK)
     assert isinstance(candidate, Candidate)
     config = replace(_SMOKE, sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=10))
-    evaluation = cuda_engine.evaluate(problems["relu"], candidate, config)
-    assert evaluation.verdict is Verdict.PASSED, evaluation.message
-    assert evaluation.speedup_warm is not None
-    assert evaluation.speedup_warm < 0.5
+    # A host that is busy for a moment leaves a figure out, but hardly three times.
+    for _ in range(3):
+        evaluation = cuda_engine.evaluate(problems["relu"], candidate, config)
+        assert evaluation.verdict is Verdict.PASSED, evaluation.message
+        if evaluation.speedup_warm is not None:
+            break
+    assert evaluation.speedup_warm is not None, evaluation.notes
+    assert evaluation.speedup_warm < 0.5, evaluation.latency_warm_ms
 
 
 def test_outputs_are_read_in_the_runner_s_memory_before_the_clock(
