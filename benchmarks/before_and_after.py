@@ -1,10 +1,10 @@
 """Seconds of an evaluation in an older checkout and in this one, by turns: ``python -m benchmarks.before_and_after``.
 
 The argument is the root of the other checkout (``git worktree add ../before COMMIT``). Each round runs
-``benchmarks.stages`` of this checkout on the other checkout's engine, then on this one's, on the same device.
+``benchmarks.stages`` of the other checkout and then of this one, each with its own packages, on the same device.
 
 It prints medians by problem and by stage, and the ratio of now to then. The exit status is 1 where a candidate does not
-pass, or where the other checkout's engine cannot be used in this way.
+pass, or where the other checkout has no such benchmark.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks import stages
 from evaluator.interpreter import DISTRIBUTION_ROOT, python_command, python_environment
@@ -45,19 +46,24 @@ def rows(then: Medians, now: Medians) -> Iterator[str]:
 
 
 def _run(checkout: Path, arguments: Sequence[str], expected: int) -> list[stages.Taken]:
-    """Run ``benchmarks.stages`` of this checkout on the packages of another one, with ``expected`` evaluations.
+    """Run ``benchmarks.stages`` of a checkout with its packages, and expect so many evaluations.
 
     Raises ``SystemExit`` where fewer are made.
     """
     environment = python_environment(os.environ)
     others = [path for path in environment["PYTHONPATH"].split(os.pathsep) if Path(path) != DISTRIBUTION_ROOT]
     environment["PYTHONPATH"] = os.pathsep.join([str(checkout), *others])
-    command = python_command(stages.__file__, "--json", *arguments)
+    command = python_command(str(checkout / "benchmarks" / "stages.py"), "--json", *arguments)
     done = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    taken = [stages.Taken(**json.loads(line)) for line in done.stdout.splitlines()]
+    taken = [_taken(json.loads(line)) for line in done.stdout.splitlines()]
     if len(taken) < expected:
         raise SystemExit(f"{checkout}: {len(taken)} of {expected} evaluations, then exit status {done.returncode}")
     return taken
+
+
+def _taken(line: dict[str, Any]) -> stages.Taken:
+    """Return a line of ``--json``. Fields that only one of the checkouts has say nothing here."""
+    return stages.Taken(**{field.name: line[field.name] for field in fields(stages.Taken) if field.name in line})
 
 
 def main() -> int:
@@ -70,8 +76,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="turns of both checkouts")
     options = parser.parse_args()
     other = options.checkout.resolve()
-    if not (other / "evaluator" / "engine.py").is_file():
-        parser.error(f"{other} is no checkout of this project")
+    if not (other / "benchmarks" / "stages.py").is_file():
+        parser.error(f"{other} is no checkout of this project, or has no benchmarks/stages.py")
     arguments = ["--device", options.device, "--size", options.size, "--times", str(options.times)]
     arguments += ["--problems", *options.problems]
     expected = options.times * len(options.problems)

@@ -4,8 +4,7 @@ The reference is its own candidate and every track has ten pairs, so that noise 
 a problem has a new baseline. Those after it reuse the baseline, where the device allows that.
 
 ``--json`` prints one line for each evaluation and nothing else; ``benchmarks.before_and_after`` reads these of two
-checkouts. So this file uses little more than the engine's interface, which seldom changes. The exit status is 1 where
-an evaluation does not pass.
+checkouts. So options and fields of lines keep their names. The exit status is 1 where an evaluation does not pass.
 """
 
 from __future__ import annotations

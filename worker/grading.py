@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -212,38 +212,53 @@ class Grader:
         """Evaluate submissions together. The engine does not wait while threads record what is known."""
         waiting: dict[int, ClaimedWork[Claim]] = {}
         recording: list[Future[None]] = []
-
-        def finish(index: int, work: Callable[[], Record]) -> None:
-            recording.append(threads.submit(waiting.pop(index).finish, work))
-
         with (
             # The log lines of the engine's processes may be about any of them.
             logs.about(submission=" ".join(claim.submission_id for claim in claims)),
+            ExitStack() as left,
             ThreadPoolExecutor(len(claims), "recording") as threads,
         ):
             try:
                 for index, claim in enumerate(claims):
                     waiting[index] = self._handler.begin("evaluate", Claims, claim)
-                candidates = [claim.candidate for claim in claims]
-                callbacks = [work.callbacks for work in waiting.values()]
-                results = self._handler.engine.evaluate_group(claims[0].problem, candidates, config, callbacks)
-                with closing(results):
-                    for index, result in results:
-                        finish(index, partial(self._evaluated, claims[index], result))
-            except (InfrastructureFault, DeviceUnavailable) as error:
-                # It is charged to one. A faulty candidate shows in time, because it is evaluated alone from now on.
-                finish(min(waiting), partial(_raise, error))
-            except Exception as error:  # noqa: BLE001 - a bug of ours, of which each that is left tells
-                for index in list(waiting):
-                    finish(index, partial(_raise, error))
+                with closing(self._group_records(claims, config, waiting)) as records:
+                    for index, work in records:
+                        recording.append(threads.submit(waiting[index].finish, work))
+                        del waiting[index]
             finally:
-                for index in list(waiting):
-                    finish(index, partial(_give_back, claims[index]))
+                # In this thread, in case that no other can be started. Each is given back, even if another one fails.
+                for index, claim in enumerate(claims):
+                    give_back = partial(_give_back, claim)
+                    if index in waiting:
+                        left.callback(waiting[index].finish, give_back)
+                    elif index >= len(waiting) + len(recording):  # it was not begun
+                        left.callback(self._handler.persist, give_back())
         failures = [failure for failure in (each.exception() for each in recording) if failure is not None]
         for failure in failures[1:]:
             _log.error("not recorded", exc_info=failure)
         if failures:
             raise failures[0]
+
+    def _group_records(
+        self, claims: Sequence[Claim], config: EvalConfig, waiting: Mapping[int, ClaimedWork[Claim]]
+    ) -> Generator[tuple[int, Callable[[], Record]]]:
+        """Yield the work whose record ends each claim. The consumer removes it from those that are ``waiting``."""
+        candidates = [claim.candidate for claim in claims]
+        callbacks = [work.callbacks for work in waiting.values()]
+        try:
+            results = self._handler.engine.evaluate_group(claims[0].problem, candidates, config, callbacks)
+            with closing(results):
+                for index, result in results:
+                    yield index, partial(self._evaluated, claims[index], result)
+        except (InfrastructureFault, DeviceUnavailable) as error:
+            # It is charged to one. A faulty candidate shows in time, because it is evaluated alone from now on.
+            if waiting:
+                yield min(waiting), partial(_raise, error)
+            else:
+                self._handler.machine_fault(claims[-1].submission_id, str(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours, of which each that is left tells
+            for index in list(waiting):
+                yield index, partial(_raise, error)
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -64,7 +64,7 @@ class EvaluationStage:
         return _MAX_TOGETHER if gains and _group_key(problem, config) not in self._too_large else 1
 
     def evaluate_group(self, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]) -> GroupResults:
-        """As ``Engine.evaluate_group``. All tasks have the same problem and the same settings."""
+        """As ``Engine.evaluate_group``. There is at least one task; all have the same problem and settings."""
         problem, config = tasks[0].problem, tasks[0].config
         refusal = problem.refuses_baseline(config)
         firsts: dict[int, Provisional] = {}

@@ -297,7 +297,10 @@ class Claims(LeaseQueue[Submission, Claim]):
             self._notify_waiting(queue_name(stage, device), takeable(stage, device, device_capabilities, now))
 
     def _notify_next(self, stage: Stage, claim: Claim) -> None:
-        """Request another wake-up where more waits behind ``claim`` and the queue has no message."""
+        """Request another wake-up where more waits behind ``claim`` and the queue has no message.
+
+        It is in vain where a group takes the rest, or where only an absent worker could run it.
+        """
         kinds = DEVICE_KINDS if stage == "build" else (claim.device,)
         waiting = or_(*(takeable(stage, kind, None, claim.claimed_at) for kind in kinds))
         if self._session.scalar(select(Submission.id).where(waiting).limit(1)) is not None:

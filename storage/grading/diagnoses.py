@@ -1,7 +1,7 @@
 """Diagnoses: requested by owners or after device faults, made by workers that have the tool.
 
 They are claimed like submissions (see ``storage.grading.claims``), but after them. No diagnosis is claimed, or gets a
-wake-up, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
+further wake-up, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
 """
 
 from __future__ import annotations
@@ -151,6 +151,8 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
         for submission_id, tool in self._session.execute(oldest).all():
             claim = self.claim(submission_id, Tool(tool), worker, lease_s)
             if claim is not None:
+                # Their own messages may have been in vain while an evaluation waited.
+                self.notify_waiting([claim.tool])
                 return claim
         return None
 

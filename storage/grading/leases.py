@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from sqlalchemy import CursorResult, and_, func, inspect, select, update
+from sqlalchemy import CursorResult, and_, inspect, select, update
 from sqlalchemy.orm import Session
 
 from storage.clock import database_now
@@ -150,15 +150,13 @@ class LeaseQueue(ABC, Generic[_Row, _Claim_contra]):
         return True
 
     def _notify_waiting(self, queue: str, waiting: Any) -> None:
-        """Request wake-ups for ``queue`` if rows meet ``waiting`` and the queue has no message.
+        """Request wake-ups for ``queue`` if a row meets ``waiting`` and the queue has no message.
 
-        There is one for each of these rows, up to the number of workers that take from the queue.
+        There is one for each worker that takes from the queue, because only one of them may be able to run the row.
         """
-        most = max(1, len(serving_ids(self._session, queue)))
-        first = select(self._table.attempts).where(waiting).limit(most).subquery()
-        count = self._session.scalar(select(func.count()).select_from(first))
-        if count:
-            request_wakeup(self._session, queue, count, if_empty=True)
+        if self._session.scalar(select(self._table.attempts).where(waiting).limit(1)) is not None:
+            workers = len(serving_ids(self._session, queue))
+            request_wakeup(self._session, queue, max(1, workers), if_empty=True)
 
     def _held(self, token: str) -> _Row | None:
         """Return the row that ``token`` holds, as it is in the database now."""

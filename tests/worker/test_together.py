@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -35,6 +36,7 @@ from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
 from tests.worker.tasks import WorkerTasks
 from tests.worker.test_grading import grader
+from worker.claim_handler import ClaimHandler
 from worker.device_gate import DeviceGate
 
 
@@ -331,3 +333,35 @@ def test_the_device_is_told_of_a_fault_by_the_one_that_had_it(
     worker.evaluate()
     assert faults == [ids[1]]
     assert gate.condition.state is WorkerState.READY
+
+
+def test_where_one_cannot_be_begun_all_are_given_back(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = hand_in(installation, "pass", "pass", "pass")
+    usual = ClaimHandler.begin
+
+    def begin(handler: ClaimHandler, what: str, queue: Any, claim: Any, preempted: Any = None) -> Any:
+        if claim.submission_id == ids[1]:
+            raise RuntimeError("can't start new thread")
+        return usual(handler, what, queue, claim, preempted)
+
+    monkeypatch.setattr(ClaimHandler, "begin", begin)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        grader(installation, together=3).evaluate()
+    assert statuses(installation, ids) == [Status.QUEUED] * 3
+    assert last_outcomes(installation, ids) == ["released"] * 3
+    assert groups(installation) == []
+
+
+def test_where_no_thread_can_record_the_task_does(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = hand_in(installation, "pass", "pass")
+
+    def submit(*_given: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        grader(installation, together=2).evaluate()
+    assert statuses(installation, ids) == [Status.QUEUED] * 2
+    assert last_outcomes(installation, ids) == ["released"] * 2

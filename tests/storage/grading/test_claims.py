@@ -276,7 +276,7 @@ def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
     with sessions.begin() as session:
         assert Claims(session).claim(submission_id, "build", "first", LEASE_S) is None
     # The first one has used up the wake-up, so the second one's reconciler sends another.
-    assert notified(sessions) == [WakeUp("build", if_empty=True)]
+    assert notified(sessions) == [WakeUp("build", 2, if_empty=True)]
     fault(sessions, submission_id, "second")
     end_backoff(sessions)
     # Everybody failed at it: anybody may try again.
