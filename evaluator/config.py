@@ -12,6 +12,7 @@ __all__ = [
     "LOWER_PRECISIONS",
     "PRECISIONS",
     "SETTABLE_LIMITS",
+    "TIERS",
     "EvalConfig",
     "Limits",
     "SamplingPlan",
@@ -28,6 +29,9 @@ BASELINES: Final = ("eager", "compile", "compile-max-autotune", "tf32", "float16
 
 LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
 """Baselines that compute less exactly than the problem asks for: only where the problem allows them."""
+
+TIERS: Final = ("check", "quick", "full")
+"""Depths of grading: no timing at all, a rough figure, and the figure that leaderboards rank."""
 
 _DAY_S: Final = 86400.0
 _MOST: Final = {
@@ -155,17 +159,22 @@ class SamplingPlan:
     least_samples: int = 3
 
     @classmethod
-    def usual(cls, device_kind: str, size: str) -> SamplingPlan:
-        """The plan of an evaluation where the caller asks for no other.
+    def usual(cls, device_kind: str, size: str, tier: str = "full") -> SamplingPlan:
+        """The plan of an evaluation in one of ``TIERS``. The trials are the same in each, so that verdicts are alike.
 
         Other programs keep a CPU's intervals from becoming as narrow as a GPU's, however long the sampling. ``smoke``
         on a CPU is for a quick check that the candidate works at all: the answer comes in a moment.
         """
-        if device_kind != "cpu":
-            return cls()
-        if size == "smoke":
+        if tier == "check":
+            return cls(max_samples=0, warm_samples=0)
+        if device_kind == "cpu" and size == "smoke":
             return cls(half_width=0.02, min_samples=5, max_samples=5, warm_samples=0, budget_s=0.5)
-        return cls(half_width=0.02, min_samples=10, max_samples=30, budget_s=8.0)
+        if tier == "quick":
+            half_width = 0.05 if device_kind == "cpu" else 0.02
+            return cls(half_width=half_width, min_samples=6, max_samples=12, warm_samples=0, budget_s=1.0)
+        if device_kind == "cpu":
+            return cls(half_width=0.02, min_samples=10, max_samples=30, budget_s=8.0)
+        return cls()
 
 
 @dataclass(frozen=True)

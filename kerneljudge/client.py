@@ -105,6 +105,7 @@ class Client:
         require_gradients: bool | None = None,
         baseline: str | None = None,
         limits: Mapping[str, float] | None = None,
+        tier: str | None = None,
         label: str | None = None,
         author: str | None = None,
         requirements: Requirements | None = None,
@@ -115,8 +116,8 @@ class Client:
         """Hand in a candidate. Return its record at once, or as soon as it is over within ``wait_s``.
 
         ``requirements`` are conditions for the device that evaluates it. ``limits`` are by name, and lower those of the
-        service: ``{"call_s": 5}``. ``None`` leaves an option to the service. Raises ``RequestRefused``,
-        ``ServiceUnreachable``.
+        service: ``{"call_s": 5}``. ``tier`` is ``check`` (the verdict alone), ``quick`` or ``full``. ``None`` leaves an
+        option to the service. Raises ``RequestRefused``, ``ServiceUnreachable``.
         """
         new: NewSubmission = {
             "problem": problem,
@@ -128,6 +129,7 @@ class Client:
             "require_gradients": require_gradients,
             "baseline": baseline,
             "limits": limits,
+            "tier": tier,
             "label": label,
             "author": author,
             "requirements": requirements,

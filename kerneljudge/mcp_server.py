@@ -37,6 +37,7 @@ _OF_SUBMISSION: Final = (
     "device",
     "size",
     "precision",
+    "tier",
     "speedup",
     "speedup_interval",
     "speedup_status",
@@ -90,11 +91,13 @@ class _Tools:
         size: str | None = None,
         precision: Literal["float32", "float16", "bfloat16"] | None = None,
         require_gradients: bool | None = None,
+        tier: Literal["check", "quick", "full"] | None = None,
         label: str | None = None,
         wait_s: float = _WAIT_S,
     ) -> dict[str, Any]:
         """Submit Python source that defines ModelNew, and wait for the verdict and the feedback.
 
+        tier="check" gives the verdict alone, soonest; "quick" adds a rough speedup; "full" is what leaderboards rank.
         Options that are left out are decided by the service. If there is no verdict within wait_s seconds, the status
         shows the progress. Then call read_submission with the returned id.
         """
@@ -106,6 +109,7 @@ class _Tools:
                 size=size,
                 precision=precision,
                 require_gradients=require_gradients,
+                tier=tier,
                 label=label,
             )
             return await _awaited(service, record, wait_s)

@@ -27,6 +27,7 @@ class SubmissionOptions(TypedDict, total=False):
     require_gradients: bool | None
     baseline: str | None
     limits: Mapping[str, float] | None
+    tier: str | None
     label: str | None
     author: str | None
     requirements: Requirements | None

@@ -142,7 +142,8 @@ class Grader:
 
     def _config(self, claim: Claim, device: str) -> EvalConfig:
         """Return the settings of the evaluation, which are the same for all submissions of one kind."""
-        config = replace(_config(claim, device), compare_compiled=self._handler.settings.compare_compiled)
+        compared = self._handler.settings.compare_compiled and claim.tier == "full"
+        config = replace(_config(claim, device), compare_compiled=compared)
         return self._limited(config, claim)
 
     def _limited(self, config: EvalConfig, claim: Claim) -> EvalConfig:
@@ -172,8 +173,8 @@ class Grader:
         config = self._note_claims([claim], device)
         evaluation = self._handler.engine.evaluate(claim.problem, claim.candidate, config, callbacks)
         record = self._evaluated(claim, evaluation)
-        # A candidate that does not pass has no figures that a vetting could release.
-        if claim.vetted or evaluation.verdict is not Verdict.PASSED:
+        # A candidate that does not pass has no figures that a vetting could release, and a check has none at all.
+        if claim.vetted or claim.tier == "check" or evaluation.verdict is not Verdict.PASSED:
             return record
         vetting = self._vet(claim, config, callbacks)
 
@@ -279,5 +280,5 @@ def _config(claim: Claim, device: str) -> EvalConfig:
         precision=claim.precision,
         baseline=claim.baseline,
         require_gradients=claim.require_gradients,
-        sampling=SamplingPlan.usual(claim.device, claim.size),
+        sampling=SamplingPlan.usual(claim.device, claim.size, claim.tier),
     )

@@ -24,8 +24,8 @@ __all__ = ["router"]
 
 router = APIRouter()
 
-_FIELDS: Final = ("problem", "text", "author", "label", "device", "visibility")
-_OPTIONS: Final = ("author", "label", "device", "visibility")
+_FIELDS: Final = ("problem", "text", "author", "label", "device", "tier", "visibility")
+_OPTIONS: Final = ("author", "label", "device", "tier", "visibility")
 _FENCES: Final = ("```", "~~~")
 
 

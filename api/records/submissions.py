@@ -191,6 +191,7 @@ def _submission_record(
             "baseline": submission.baseline,
             "require_gradients": submission.require_gradients,
             "limits": parse_limits(submission.limits),
+            "tier": submission.tier,
             "label": submission.label,
             "author": submission.author,
             "visibility": submission.visibility,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from api.schemas.submissions import DeviceRequirements
-from kerneljudge.records import Baseline, DeviceKind, Precision, VisibilityName
+from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
 from storage.batches.webhooks import InvalidUrl, checked_url
 
 __all__ = ["BatchHeader", "BatchRequest"]
@@ -23,6 +23,7 @@ class SubmissionDefaults(BaseModel):
     require_gradients: bool | None = None
     baseline: Baseline | None = None
     limits: dict[str, float] | None = None
+    tier: TierName | None = None
     label: str | None = Field(default=None, max_length=200)
     author: str | None = Field(default=None, max_length=200)
     requirements: DeviceRequirements | None = None

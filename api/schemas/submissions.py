@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from evaluator.config import SETTABLE_LIMITS
-from kerneljudge.records import Baseline, DeviceKind, Precision, VisibilityName
+from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
 
 __all__ = ["DeviceRequirements", "PublishRequest", "SubmissionRequest", "WithdrawalRequest"]
 
@@ -65,6 +65,12 @@ class SubmissionRequest(BaseModel):
         default=None,
         description=f"In seconds, by name: {', '.join(SETTABLE_LIMITS)} (`call_factor` is a multiple of the baseline's "
         "call). They only lower the limits of the problem and of the machine. Default: these limits.",
+    )
+    tier: TierName | None = Field(
+        default=None,
+        description="`check`: the verdict alone; no call is timed, and there is no speedup. `quick`: a speedup to "
+        "about ± 2 % on `cuda` and ± 5 % on `cpu`. `full`: the speedup that leaderboards rank. All have the same "
+        "trials, but only timed calls show an answer that is wrong in timed calls alone. Default: `full`.",
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="The name on the leaderboard.")

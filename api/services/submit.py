@@ -98,6 +98,7 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
         require_gradients=body.require_gradients,
         baseline=body.baseline or "eager",
         limits=_limits(body.limits),
+        tier=body.tier or "full",
         label=body.label,
         author=body.author,
         requirements=_requirements(body.requirements, device),

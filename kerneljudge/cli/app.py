@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -29,6 +29,7 @@ from kerneljudge.cli.options import (
     RequireGradients,
     RequireSandbox,
     Size,
+    TierOption,
     Url,
     Visibility,
     known_problem,
@@ -40,6 +41,7 @@ from kerneljudge.client import DEFAULT_URL
 from kerneljudge.grading import local
 from kerneljudge.grading.options import GradingOptions
 from kerneljudge.grading.sources import problems_folder, read_given
+from kerneljudge.records import TierName
 from kerneljudge.requests import SubmissionOptions
 
 __all__ = ["app", "main"]
@@ -107,6 +109,7 @@ def evaluate(
         typer.Option("--compiled", help="Also hold it against torch.compile; measured once, and then known."),
     ] = False,
     limits: LimitsOption = "",
+    tier: TierOption = "full",
     response: AsResponse = False,
     json_: AsJson = False,
     log: Annotated[bool, typer.Option("--log", help="Print the output of the compiler and of the candidate.")] = False,
@@ -124,12 +127,13 @@ def evaluate(
         task = known_problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         config = local.configure(
-            task, device, size, precision, require_gradients, baseline, compare_compiled=compiled, limits=limits
+            task, device, size, precision, require_gradients, baseline, compiled=compiled, limits=limits, tier=tier
         )
-        known.update(device=config.device_kind, size=config.size, precision=config.precision)
+        known.update(device=config.device_kind, size=config.size, precision=config.precision, tier=tier)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
             outcome = local.evaluate(task, given.parse(), config, line.show, require_sandbox=bool(require_sandbox))
+        outcome.record["tier"] = cast(TierName, tier)
         if log and outcome.log:
             say(outcome.log.rstrip("\n"))
         finish(outcome.record, as_json=json_)
@@ -238,6 +242,7 @@ def submit(
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
     limits: LowerLimits = "",
+    tier: TierOption = "full",
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
     author: Author = None,
@@ -255,7 +260,7 @@ def submit(
         if json_:
             emit(local.fault(problem, message, **known))
 
-    options = GradingOptions(device, size, precision, require_gradients, baseline, limits, author, visibility)
+    options = GradingOptions(device, size, precision, require_gradients, baseline, limits, tier, author, visibility)
     with turned_into_exits(as_record), service.connect(url) as client:
         given = read_given(file, is_response=response)
         wanted: SubmissionOptions = {
@@ -306,6 +311,7 @@ def grade(
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
     limits: LowerLimits = "",
+    tier: TierOption = "full",
     author: Author = None,
     visibility: Visibility = None,
     url: Annotated[
@@ -325,7 +331,7 @@ def grade(
 
     with turned_into_exits(as_error(json_)):
         fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
-        options = GradingOptions(device, size, precision, require_gradients, baseline, limits, author, visibility)
+        options = GradingOptions(device, size, precision, require_gradients, baseline, limits, tier, author, visibility)
         raise typer.Exit(
             grade_all(
                 given,
@@ -359,13 +365,7 @@ def leaderboard(
         wanted = [problem] if problem is not None else [record["id"] for record in client.problems()]
         boards = [
             client.leaderboard(
-                name,
-                device=device,
-                track=track,
-                size=size,
-                precision=precision,
-                device_name=device_name,
-                limit=limit,
+                name, device=device, track=track, size=size, precision=precision, device_name=device_name, limit=limit
             )
             for name in wanted
         ]

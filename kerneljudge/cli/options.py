@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS
+from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS, TIERS
 from evaluator.problems.problem import Problem
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.sources import known_problems, problems_folder
@@ -25,6 +25,7 @@ __all__ = [
     "RequireGradients",
     "RequireSandbox",
     "Size",
+    "TierOption",
     "Url",
     "Visibility",
     "known_problem",
@@ -69,6 +70,13 @@ LowerLimits = Annotated[
         "--limits",
         help=f"Less time than the service has, as call_s=5,total_s=60; there are {', '.join(SETTABLE_LIMITS)}.",
         show_default=False,
+    ),
+]
+TierOption = Annotated[
+    str,
+    typer.Option(
+        "--tier",
+        help=f"{', '.join(TIERS)}: the verdict alone without timing, a rough speedup, or the one that is ranked.",
     ),
 ]
 Visibility = Annotated[

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evaluator.evaluation import SpeedupStatus
+from evaluator.evaluation import SpeedupStatus, Verdict
 from evaluator.problems.memory_check import Planned
 from evaluator.problems.vetting import MEANING, Label, Vetting
 from evaluator.summary import THRESHOLDS, Summary
@@ -237,6 +237,11 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
         figures["speedup"] = f"{_times(record['speedup'])} {_interval(record['speedup_interval'])}"
         if record["baseline"] != "eager":
             figures["speedup"] += f" over {record['baseline']}"
+    # A service from before tiers sends none.
+    if record["verdict"] == Verdict.PASSED and record.get("tier", "full") != "full":
+        figures["tier"] = {"check": "check: nothing was timed", "quick": "quick: a rough speedup, which is not ranked"}[
+            record["tier"]
+        ]
     # A service from before this status sends none.
     for name, status in (("speedup", "speedup_status"), ("training speedup", "speedup_training_status")):
         if record.get(status) in _UNMEASURED:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from evaluator.candidates.candidate import MAX_BYTES
 from evaluator.evaluation import Status, Verdict
@@ -28,7 +28,7 @@ from kerneljudge.grading.local_record import blank_record
 from kerneljudge.grading.options import GradingOptions
 from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
 from kerneljudge.grading.sources import Given, UnusableFile, known_problems
-from kerneljudge.records import ProblemSummary, ResultRecord, SubmissionRecord
+from kerneljudge.records import ProblemSummary, ResultRecord, SubmissionRecord, TierName
 
 __all__ = ["Fields", "grade_all"]
 
@@ -267,6 +267,7 @@ def _here(
             options.require_gradients,
             options.baseline,
             limits=options.limits,
+            tier=options.tier,
         )
         for problem in {entry.problem for entry in todo.entries}
     }
@@ -278,7 +279,7 @@ def _here(
         def grade(entry: Entry, work: Work) -> _Graded:
             given = Given(work.text, work.is_response, work.key)
             outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
-            outcome.record["author"] = options.author
+            outcome.record["author"], outcome.record["tier"] = options.author, cast(TierName, options.tier)
             return _Graded(entry, outcome.record, outcome.samples_ms)
 
         for entry, work in todo:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from evaluator.candidates.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig, SamplingPlan, parse_limits
+from evaluator.config import TIERS, EvalConfig, SamplingPlan, parse_limits
 from evaluator.devices.discovery import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
@@ -146,13 +146,17 @@ def configure(
     require_gradients: bool | None,
     baseline: str = "eager",
     *,
-    compare_compiled: bool = False,
+    compiled: bool = False,
     limits: str = "",
+    tier: str = "full",
 ) -> EvalConfig:
     """Return the configuration that judges ``problem`` here: the given options, and defaults for the rest.
 
-    ``limits`` is a text for ``parse_limits``; ``KERNELJUDGE_LIMITS`` has those of this machine. Raises ``BadUsage``.
+    ``compiled`` is ``EvalConfig.compare_compiled``. ``limits`` is a text for ``parse_limits``; ``KERNELJUDGE_LIMITS``
+    has those of this machine. ``tier`` is one of ``TIERS``. Raises ``BadUsage``.
     """
+    if tier not in TIERS:
+        raise BadUsage(f"tier must be one of {', '.join(TIERS)}, not {tier!r}")
     device = device or default_device()
     size = size or problem.default_size(device.partition(":")[0])
     if size not in problem.sizes:
@@ -164,9 +168,9 @@ def configure(
             precision=precision or problem.dtype,
             baseline=baseline,
             require_gradients=require_gradients,
-            compare_compiled=compare_compiled,
+            compare_compiled=compiled,
             limits=problem.limits_here(parse_limits(os.environ.get("KERNELJUDGE_LIMITS", "")), parse_limits(limits)),
-            sampling=SamplingPlan.usual(device.partition(":")[0], size),
+            sampling=SamplingPlan.usual(device.partition(":")[0], size, tier),
         )
     except ValueError as error:
         raise BadUsage(str(error)) from error

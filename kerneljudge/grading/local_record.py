@@ -19,6 +19,7 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
         **dict.fromkeys(SubmissionRecord.__annotations__),
         "problem": problem,
         "baseline": "eager",
+        "tier": "full",
         "visibility": "public",
         "source_shown": True,
         "roofline": {},

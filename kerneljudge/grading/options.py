@@ -20,6 +20,7 @@ class GradingOptions:
     require_gradients: bool | None = None
     baseline: str = "eager"
     limits: str = ""
+    tier: str = "full"
     author: str | None = None
     visibility: str | None = None
 
@@ -32,6 +33,7 @@ class GradingOptions:
             "require_gradients": self.require_gradients,
             "baseline": self.baseline,
             "limits": limits_given(self.limits),
+            "tier": self.tier,
             "author": self.author,
             "visibility": self.visibility,
         }

@@ -14,6 +14,7 @@ from kerneljudge.records.types import (
     Precision,
     SpeedupStatusName,
     StatusName,
+    TierName,
     Timestamp,
     Track,
     VerdictName,
@@ -135,6 +136,8 @@ class SubmissionRecord(TypedDict):
     require_gradients: bool | None
     limits: dict[str, float]
     """The requested limits; empty without any."""
+    tier: TierName
+    """The depth of grading. Leaderboards rank `full` alone."""
     label: str | None
     author: str | None
     visibility: VisibilityName
@@ -152,7 +155,7 @@ class SubmissionRecord(TypedDict):
     """`measured` exactly where there is a speedup. `unsettled`: the machine was too noisy to tell, in every
     measurement. `not_vetted`: the problem is not vetted yet, or vetting refuses it. Both say nothing about the
     candidate: a missing speedup is not one of 0. `weights_fixed`: parameters that are the same under every seed are
-    folded in or left out, and it cannot be told which. Null: there is nothing to measure.
+    folded in or left out, and it cannot be told which. Null: there is nothing to measure, as in the tier `check`.
     """
     speedup_warm: float | None
     """Of a forward on warm caches, where that makes a difference."""

@@ -17,6 +17,7 @@ __all__ = [
     "ScopeName",
     "SpeedupStatusName",
     "StatusName",
+    "TierName",
     "Timestamp",
     "ToolName",
     "Track",
@@ -30,6 +31,7 @@ Baseline = Literal["eager", "compile", "compile-max-autotune", "tf32", "float16"
 DeviceKind = Literal["cpu", "cuda"]
 Precision = Literal["float32", "float16", "bfloat16"]
 ScopeName = Literal["read", "submit", "admin"]
+TierName = Literal["check", "quick", "full"]
 Track = Literal["inference", "training"]
 VisibilityName = Literal["public", "source_hidden", "private"]
 

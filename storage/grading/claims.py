@@ -64,6 +64,7 @@ class Claim:
     baseline: str
     require_gradients: bool | None
     limits: str
+    tier: str
     traceparent: str | None
     queued_at: datetime
     claimed_at: datetime
@@ -81,6 +82,7 @@ class Claim:
             baseline=self.baseline,
             require_gradients=self.require_gradients,
             limits=self.limits,
+            tier=self.tier,
         )
 
 
@@ -359,6 +361,7 @@ class Claims(LeaseQueue[Submission, Claim]):
             baseline=row.baseline,
             require_gradients=row.require_gradients,
             limits=row.limits,
+            tier=row.tier,
             traceparent=row.traceparent,
             queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
             claimed_at=now,

@@ -17,6 +17,7 @@ from storage.access import audit
 from storage.access.visibility import Visibility
 from storage.clock import database_now
 from storage.leaderboards.entries import (
+    RANKED_TIER,
     Result,
     count_verdicts,
     entry_key_of,
@@ -58,6 +59,8 @@ def withdraw(session: Session, submission_id: str, reason: str, by: str | None) 
     submission = _locked(session, submission_id)
     if submission.evaluation is None or submission.evaluation.verdict != Verdict.PASSED:
         raise NotRanked(f"submission {submission_id} has not passed, and is on no leaderboard")
+    if submission.tier != RANKED_TIER:
+        raise NotRanked(f"submission {submission_id} is of the tier {submission.tier}, which is on no leaderboard")
     if submission.withdrawn_at is not None:
         return submission
     submission.withdrawn_at = database_now(session)
@@ -103,7 +106,7 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
 
 def rebuild_entries(session: Session, submission: Submission) -> None:
     """Rebuild those parts of the rankings of ``submission`` that depend on it, from the stored evaluations."""
-    if submission.evaluation is None:
+    if submission.evaluation is None or submission.tier != RANKED_TIER:
         return
     evaluation = submission.evaluation.to_evaluation()
     admitted = submission.withdrawn_at is None
@@ -142,6 +145,7 @@ def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
                 getattr(Submission, name) == getattr(ranking, name)
                 for name in ("problem", "problem_version", "device", "size", "precision", "baseline")
             ),
+            Submission.tier == RANKED_TIER,
             Submission.status == Status.DONE,
             Submission.verifies.is_(None),
             Submission.withdrawn_at.is_(None),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -23,6 +23,7 @@ from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, St
 from storage.upsert import insert_into
 
 __all__ = [
+    "RANKED_TIER",
     "Outcome",
     "Result",
     "add_to_leaderboards",
@@ -36,6 +37,8 @@ __all__ = [
     "results_of",
     "software_of",
 ]
+
+RANKED_TIER: Final = "full"
 
 
 class Outcome(NamedTuple):
@@ -75,14 +78,17 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
 
 
 def add_to_leaderboards(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
-    """Count ``evaluation`` and, if it passed, enter it in its leaderboards; return whether it is a record."""
+    """Count ``evaluation`` and, if it passed, enter it in its leaderboards; return whether it is a record.
+
+    Only the tier ``RANKED_TIER`` is entered, so that all entries aim at the same accuracy.
+    """
     # Read again, because its owner may have published it since the worker has read it.
     submission = session.get_one(Submission, submission_id, populate_existing=True)
     if submission.visibility == Visibility.PRIVATE:
         return False
     count_verdicts(session, {outcome_of(submission, evaluation): 1})
     record = False
-    for result in results_of(evaluation):
+    for result in results_of(evaluation) if submission.tier == RANKED_TIER else ():
         ranking = locked_ranking(session, submission, evaluation, result, figures_of(evaluation, result))
         record |= _upsert_entry(session, ranking, submission, evaluation, result, now)
     return record

@@ -58,6 +58,7 @@ class Submission(Leased, Base):
     baseline: Mapped[str]
     require_gradients: Mapped[bool | None]
     limits: Mapped[str] = mapped_column(default="", server_default="")
+    tier: Mapped[str] = mapped_column(default="full", server_default="full")
     label: Mapped[str | None]
     author: Mapped[str | None]
     idempotency_key: Mapped[str | None]

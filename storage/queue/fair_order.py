@@ -54,6 +54,7 @@ class GradingKey:
     baseline: str
     require_gradients: bool | None
     limits: str
+    tier: str
 
     def matches(self) -> Any:
         """Return the SQL condition that a submission is of this kind."""

@@ -168,6 +168,7 @@ def _dedup_key(new: NewSubmission) -> str:
         new.baseline,
         *([new.requirements.columns] if new.requirements != NO_REQUIREMENTS else []),
         *([limits_text(new.limits)] if new.limits else []),
+        *([new.tier] if new.tier != "full" else []),
     ]
     if new.visibility is not Visibility.PUBLIC:
         content.append([str(new.visibility), new.owner])

@@ -19,7 +19,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.interfaces import ORMOption
 
 from evaluator.candidates.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig, limits_text
+from evaluator.config import TIERS, EvalConfig, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
 from runtime.tracing import traceparent
@@ -102,9 +102,9 @@ class IdempotencyConflict(ValueError):
 class NewSubmission:
     """A submission to be queued. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
 
-    ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``requirements``:
-    further requirements for the device. ``owner`` is the client that hands it in; the ``idempotency_key`` is that
-    client's. Raises ``ValueError``.
+    ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``tier`` is one of
+    ``TIERS``. ``requirements``: further requirements for the device. ``owner`` is the client that hands it in; the
+    ``idempotency_key`` is that client's. Raises ``ValueError``.
     """
 
     problem: Problem
@@ -115,6 +115,7 @@ class NewSubmission:
     require_gradients: bool | None = None
     baseline: str = "eager"
     limits: Mapping[str, float] = field(default_factory=dict)
+    tier: str = "full"
     label: str | None = None
     author: str | None = None
     idempotency_key: str | None = None
@@ -127,6 +128,8 @@ class NewSubmission:
             raise ValueError(f"device must be a kind of device, not {self.device!r}")
         if self.size not in self.problem.sizes:
             raise ValueError(f"size must be one of {', '.join(self.problem.sizes)}, not {self.size!r}")
+        if self.tier not in TIERS:
+            raise ValueError(f"tier must be one of {', '.join(TIERS)}, not {self.tier!r}")
 
     @property
     def config(self) -> EvalConfig:
@@ -151,6 +154,8 @@ class NewSubmission:
             content.append(self.requirements.columns)
         if self.limits:
             content.append(limits_text(self.limits))
+        if self.tier != "full":
+            content.append(self.tier)
         if self.visibility is not Visibility.PUBLIC:
             content.append(str(self.visibility))
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -193,6 +198,7 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "baseline": new.baseline,
         "require_gradients": new.require_gradients,
         "limits": limits_text(new.limits),
+        "tier": new.tier,
         "label": new.label,
         "author": new.author,
         "idempotency_key": owned_key(new.owner, new.idempotency_key),

@@ -35,10 +35,24 @@ def test_a_submission_is_accepted_and_can_be_read_back(http: httpx.Client, post:
     assert record["queue_position"] == 1
     assert (record["label"], record["author"], record["require_gradients"]) == ("mine", "me", True)
     assert record["limits"] == {"call_s": 5.0, "total_s": 90.5}
+    assert record["tier"] == "full"
     assert answer.headers["location"] == record["links"]["self"]
     again = http.get(record["links"]["self"])
     assert again.status_code == 200
     assert again.json() == record
+
+
+@pytest.mark.parametrize(("tier", "note"), [("check", "Checked alone"), ("quick", "Graded quickly"), ("full", None)])
+def test_the_tier_is_told_wherever_the_submission_is(
+    http: httpx.Client, seeds: Seeds, tier: str, note: str | None
+) -> None:
+    submission_id = seeds.passed(tier=tier)
+    assert http.get(f"/api/v1/submissions/{submission_id}").json()["tier"] == tier
+    page = http.get(f"/submissions/{submission_id}").text
+    notes = [each for each in ("Checked alone", "Graded quickly") if each in page]
+    assert notes == ([note] if note else [])
+    board = http.get("/api/v1/leaderboard", params={"problem": "relu", "device": "cpu"}).json()
+    assert len(board["entries"]) == (tier == "full")
 
 
 def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds) -> None:
@@ -156,6 +170,7 @@ def test_a_baseline_that_the_problem_does_not_allow_is_answered_with_those_that_
         ("require_gradients", "yes"),
         ("require_gradients", 1),
         ("limits", {"nap_s": 5}),
+        ("tier", "deep"),
         ("limits", {"call_s": 0}),
         ("limits", "call_s=5"),
         ("label", "x" * 201),

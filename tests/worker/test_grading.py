@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from evaluator import logs
 from evaluator.candidates.candidate import Candidate
-from evaluator.config import EvalConfig
+from evaluator.config import TIERS, EvalConfig, SamplingPlan
 from evaluator.engine import Callbacks
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
@@ -107,6 +107,30 @@ def test_a_submission_lowers_the_limits_of_the_machine_and_raises_none(
     assert {(config.limits.call_s, config.limits.total_s) for config in seen} == {(call_s, total_s)}
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_tier_decides_how_much_is_timed(install: Install, monkeypatch: pytest.MonkeyPatch, tier: str) -> None:
+    seen: list[EvalConfig] = []
+    usual = ScriptedEngine.evaluate
+
+    def evaluate(
+        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, callbacks: Callbacks
+    ) -> Evaluation:
+        seen.append(config)
+        return usual(engine, problem, given, config, callbacks)
+
+    monkeypatch.setattr(ScriptedEngine, "evaluate", evaluate)
+    installation = install(compare_compiled=True)
+    submission_id = installation.submit(tier=tier, size="full")
+    worker = grader(installation)
+    worker.build()
+    worker.evaluate()
+    assert installation.read(submission_id).status == Status.DONE
+    (config,) = seen
+    assert config.sampling == SamplingPlan.usual("cpu", "full", tier)
+    assert config.compare_compiled is (tier == "full")
+    assert config.sampling.trials == SamplingPlan.usual("cpu", "full").trials
+
+
 @pytest.mark.parametrize("source", ["# evaluate: sleep 0\n", "# evaluate: fault\n"])
 def test_the_engine_starts_ahead_once_the_outcome_can_be_read(
     source: str, install: Install, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +182,18 @@ def test_a_problem_is_vetted_by_itself_with_what_passes_first(
             assert (evaluation.speedup, record.speedup, record.speedup_status) == (2.0, 2.0, "measured")
     with installation.sessions() as session:
         assert len(leaderboard(session, BoardKey("relu", "cpu", size="smoke"))) == (0 if lenient else 2)
+
+
+def test_a_check_has_no_problem_vetted(install: Install, problems: dict[str, Problem]) -> None:
+    installation = install()
+    with installation.sessions.begin() as session:
+        sync_problems(session, {**problems, "relu": replace(problems["relu"], vettings=())})
+    worker = grader(installation)
+    submission_id = installation.submit("1", tier="check")
+    worker.build()
+    worker.evaluate()
+    assert installation.read(submission_id).status == Status.DONE
+    assert "vet" not in installation.journal
 
 
 def test_what_does_not_pass_has_no_problem_vetted(install: Install, problems: dict[str, Problem]) -> None:

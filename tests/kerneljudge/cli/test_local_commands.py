@@ -43,6 +43,19 @@ def test_a_good_candidate_is_status_0_with_its_figures(cli: Cli) -> None:
     assert "verifying" in result.stderr
 
 
+def test_a_check_has_a_verdict_and_no_figures(cli: Cli) -> None:
+    argv = ["eval", CANDIDATES / "relu_honest_plain" / "candidate.py", "--problem", "relu", "--device", "cpu"]
+    result = cli(*argv, "--tier", "check", "--problems-dir", PROBLEMS, "--json")
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert (record["verdict"], record["gradients"], record["tier"]) == ("passed", "match", "check")
+    assert (record["speedup"], record["speedup_status"], record["latency_ms"]) == (None, None, None)
+    assert "sampling" not in record["stage_s"]
+    refused = cli(*argv, "--tier", "deep", "--problems-dir", PROBLEMS)
+    assert refused.exit_code == 2
+    assert "tier must be one of check, quick, full, not 'deep'" in refused.stderr
+
+
 def test_a_wrong_candidate_is_status_1_and_told_where(cli: Cli) -> None:
     answer = "```python\n" + (CANDIDATES / "relu_abs" / "candidate.py").read_text() + "```\n"
     result = cli("eval", "-", "--response", "-p", "relu", "--device", "cpu", "--problems-dir", PROBLEMS, stdin=answer)

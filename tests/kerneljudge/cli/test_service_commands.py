@@ -114,12 +114,14 @@ def test_json_is_one_object_and_nothing_else(online: Cli, candidate: Path, seeds
 def test_every_option_of_submit_reaches_the_service(online: Cli, candidate: Path) -> None:
     result = online(
         "submit", candidate, "-p", "linear_relu_divide", "--device", "cuda", "--size", "smoke", "--precision",
-        "bfloat16", "--no-require-gradients", "--limits", "call_s=5", "--label", "l", "--author", "a", "--json",
+        "bfloat16", "--no-require-gradients", "--limits", "call_s=5", "--tier", "quick", "--label", "l",
+        "--author", "a", "--json",
     )  # fmt: skip
     record = json.loads(result.stdout)
     wanted = {
         "problem": "linear_relu_divide", "device": "cuda", "size": "smoke", "precision": "bfloat16",
-        "require_gradients": False, "limits": {"call_s": 5.0}, "label": "l", "author": "a", "status": "queued",
+        "require_gradients": False, "limits": {"call_s": 5.0}, "tier": "quick", "label": "l",
+        "author": "a", "status": "queued",
     }  # fmt: skip
     assert record | wanted == record
 

@@ -17,10 +17,12 @@ from evaluator.candidates.candidate import parse_candidate
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.roofline import Roofline
+from storage.access.visibility import Visibility
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after
 from storage.database import alembic_config
 from storage.grading.claims import Claims
+from storage.grading.withdrawal import NotRanked, publish, withdraw
 from storage.leaderboards.history import author_figures, rankings_of, records, sample, verdicts_of
 from storage.leaderboards.read import (
     BoardKey,
@@ -102,6 +104,29 @@ def test_what_is_measured_otherwise_is_not_mixed_in(
     kind = changes.get("device", "cpu")
     same = {name: value for name, value in changes.items() if name != "device"}
     assert len(board(sessions, device=kind, **same)) == 1
+
+
+def test_the_tier_full_alone_is_ranked(sessions: sessionmaker[Session], finish: Finish) -> None:
+    slower = finish("# slower")
+    quick = finish("# quick", tier="quick", author="ada", evaluation={"speedup": 3.0, "speedup_interval": None})
+    assert [entry.submission_id for entry in board(sessions)] == [slower]
+    with sessions.begin() as session, pytest.raises(NotRanked, match="of the tier quick"):
+        withdraw(session, quick, "for the test", "us")
+    with sessions.begin() as session:
+        withdraw(session, slower, "for the test", "us")
+    assert board(sessions) == []
+    with sessions() as session:
+        assert records_of_relu(session) == []
+    private = finish("# private", tier="quick", owner="ada", visibility=Visibility.PRIVATE)
+    with sessions.begin() as session:
+        publish(session, private, Visibility.PUBLIC, "us")
+    assert board(sessions) == []
+    with sessions() as session:
+        assert session.get_one(Submission, quick).tier == "quick"
+
+
+def records_of_relu(session: Session) -> list[RankingRecord]:
+    return [record for record in session.scalars(select(RankingRecord)) if record.submission_id]
 
 
 def test_only_what_passed_is_ranked(sessions: sessionmaker[Session], finish: Finish) -> None:

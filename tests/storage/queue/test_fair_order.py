@@ -184,11 +184,18 @@ def test_a_worker_that_prefers_something_takes_up_what_is_evaluated_again(
 
 
 @pytest.mark.parametrize(
-    "other", [{"size": "full"}, {"precision": "float16"}, {"require_gradients": True}, {"limits": "call_s=5"}]
+    "other",
+    [
+        {"size": "full"},
+        {"precision": "float16"},
+        {"require_gradients": True},
+        {"limits": "call_s=5"},
+        {"tier": "quick"},
+    ],
 )
 def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session], other: dict[str, Any]) -> None:
     usual = {"problem": "relu", "problem_version": "1", "size": "smoke", "precision": "float32"}
-    kind = GradingKey(**usual, baseline="eager", require_gradients=None, limits="")
+    kind = GradingKey(**usual, baseline="eager", require_gradients=None, limits="", tier="full")
     run = AffinityStreak()
     run.note_claim(kind)
     run.note_claim(kind)
@@ -402,7 +409,7 @@ def test_who_takes_up_several_waits_for_nobody(sessions: sessionmaker[Session], 
 
 
 def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
-    kind = GradingKey("relu", "1", "smoke", "float32", "eager", None, "")
+    kind = GradingKey("relu", "1", "smoke", "float32", "eager", None, "", "full")
     run = AffinityStreak()
     assert run.remaining_for(kind) == 8
     run.note_claim(kind, 3)
