@@ -31,7 +31,7 @@ LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
 """Baselines that compute less exactly than the problem asks for: only where the problem allows them."""
 
 TIERS: Final = ("check", "quick", "full")
-"""Depths of grading: no timing at all, a rough figure, and the figure that leaderboards rank."""
+"""Depths of grading, the shallowest first: no timing, a rough figure, and the figure that leaderboards rank."""
 
 _DAY_S: Final = 86400.0
 _MOST: Final = {

@@ -240,12 +240,17 @@ class Evaluation(TrackFigures):
         return SpeedupStatus.UNSETTLED in (self.speedup_status, self.speedup_training_status)
 
     def without_speedup(self, status: SpeedupStatus) -> Evaluation:
-        """Return the record without any performance figure, for the reason ``status``; the raw samples stay."""
+        """Return the record without any performance figure, for the reason ``status``; the raw samples stay.
+
+        A check has no figure in any case. It gets the status all the same, because its pass may say as little.
+        """
         if not self.passed:
             return self
+        timed = self.speedup_status is not None or self.speedup_training_status is not None
+        trained = self.speedup_training_status is not None if timed else self.gradients is Gradients.MATCH
         none = TrackFigures(
-            speedup_status=status if self.speedup_status is not None else None,
-            speedup_training_status=status if self.speedup_training_status is not None else None,
+            speedup_status=status if self.speedup_status is not None or not timed else None,
+            speedup_training_status=status if trained else None,
         )
         return replace(self, **vars(none), speedup_compiled=None, speedup_compiled_interval=None)
 

@@ -116,7 +116,8 @@ class Figures:
     """The figures of a set of candidates. Shares of problems are of *all* problems, those without a candidate included.
 
     ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled``, ``not_vetted`` and ``weights_fixed`` are
-    right and have no figure for that reason. They are in ``correct``, and in no mean and no ``fast_p`` above 0.
+    right and have no figure for that reason, and ``untimed`` because nothing was timed. They are in ``correct``, and in
+    no mean and no ``fast_p`` above 0.
     ``fast_p`` is by threshold.
     """
 
@@ -128,6 +129,7 @@ class Figures:
     unsettled: int
     not_vetted: int
     weights_fixed: int
+    untimed: int
     solved: int
     fast_p: Mapping[float, float]
     geometric_mean: float | None
@@ -241,6 +243,7 @@ def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
         unsettled=without_speedup(SpeedupStatus.UNSETTLED),
         not_vetted=without_speedup(SpeedupStatus.NOT_VETTED),
         weights_fixed=without_speedup(SpeedupStatus.WEIGHTS_FIXED),
+        untimed=sum(graded.correct and graded.speedup is None and graded.speedup_status is None for graded in every),
         solved=len(best),
         fast_p={p: fast_p(best, len(groups), p) for p in THRESHOLDS},
         geometric_mean=_mean_speedup(every),

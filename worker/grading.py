@@ -173,8 +173,8 @@ class Grader:
         config = self._note_claims([claim], device)
         evaluation = self._handler.engine.evaluate(claim.problem, claim.candidate, config, callbacks)
         record = self._evaluated(claim, evaluation)
-        # A candidate that does not pass has no figures that a vetting could release, and a check has none at all.
-        if claim.vetted or claim.tier == "check" or evaluation.verdict is not Verdict.PASSED:
+        # A candidate that does not pass has no figures that a vetting could release.
+        if claim.vetted or evaluation.verdict is not Verdict.PASSED:
             return record
         vetting = self._vet(claim, config, callbacks)
 
@@ -196,7 +196,8 @@ class Grader:
             result,
             diagnose=settings.diagnose == "auto",
             verify=settings.verify_records == "auto",
-            measure_again_s=settings.measure_again_s,
+            # Whoever asks for a quick answer does not want to wait for a quiet machine.
+            measure_again_s=settings.measure_again_s if claim.tier == "full" else (),
         )
 
     def _vet(self, claim: Claim, config: EvalConfig, callbacks: Callbacks) -> Vetting:

@@ -196,7 +196,7 @@ def retry_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDe
 def withdraw_submission(
     body: WithdrawalRequest, known: KnownSubmission, services: ServicesDep, session: WriteSession, caller: CallerDep
 ) -> SubmissionRecord:
-    """Withdraw a submission from the leaderboards; 409 if it has not passed.
+    """Withdraw a submission from the leaderboards; 409 if it has not passed, or is not of the tier `full`.
 
     Its evaluation stays, and its page shows the reason.
     """

@@ -68,9 +68,9 @@ class SubmissionRequest(BaseModel):
     )
     tier: TierName | None = Field(
         default=None,
-        description="`check`: the verdict alone; no call is timed, and there is no speedup. `quick`: a speedup to "
-        "about ± 2 % on `cuda` and ± 5 % on `cpu`. `full`: the speedup that leaderboards rank. All have the same "
-        "trials, but only timed calls show an answer that is wrong in timed calls alone. Default: `full`.",
+        description="`check`: the verdict alone; no call is timed, and there is no speedup. `quick`: a rough "
+        "speedup, which aims at ± 2 % on `cuda` and ± 5 % on `cpu`. `full`: the speedup that leaderboards rank. All "
+        "have the same trials, but only timed calls show an answer that is wrong there alone. Default: `full`.",
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="The name on the leaderboard.")

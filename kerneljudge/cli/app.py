@@ -254,7 +254,7 @@ def submit(
     json_: AsJson = False,
 ) -> None:
     """Submit a candidate to a service."""
-    known: dict[str, str | None] = {"device": device, "size": size, "precision": precision}
+    known: dict[str, str | None] = {"device": device, "size": size, "precision": precision, "tier": tier}
 
     def as_record(message: str) -> None:
         if json_:

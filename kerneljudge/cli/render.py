@@ -158,6 +158,8 @@ def summary(found: Summary) -> RenderableType:
         parts.append(_indented(f"{overall.not_vetted} passed on problems that are not vetted or refused", "yellow"))
     if overall.weights_fixed:
         parts.append(_indented(f"{overall.weights_fixed} passed with fixed weights, and have no speedup", "yellow"))
+    if overall.untimed:
+        parts.append(_indented(f"{overall.untimed} passed without any timing, and count as no faster", "yellow"))
     for verdict, count in found.verdicts.items():
         parts.append(Text(f"  {verdict.replace('_', ' '):<17} {count}"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))

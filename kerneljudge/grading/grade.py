@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from evaluator.candidates.candidate import MAX_BYTES
+from evaluator.config import TIERS
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.summary import ProblemFacts, Summary, summarise
@@ -81,11 +82,16 @@ def grade_all(
     everything = Input(given, fields, problem, known)
     survey = everything.survey()
     _say_refused(survey.refused)
+    if options.tier not in TIERS:
+        raise BadUsage(f"tier must be one of {', '.join(TIERS)}, not {options.tier!r}")
+    if eval_results is not None and options.tier == "check":
+        raise BadUsage("--eval-results has runtimes, and --tier check times nothing")
     if eval_results is not None:
         _check_eval_results(survey.entries, out, eval_results, known)
     refused = len(survey.refused)
     with ResultFile(out) as file:
-        todo = _Todo(everything, [entry for entry in survey.entries if not file.has(entry.key, entry.digest)])
+        left = [entry for entry in survey.entries if not file.has(entry.key, entry.digest, options.tier)]
+        todo = _Todo(everything, left)
         if len(todo.entries) < len(survey.entries):
             say(f"{len(survey.entries) - len(todo.entries)} of {len(survey.entries)} are in {out} already")
         where = "on this machine" if service is None else f"at {service.url}"
@@ -299,7 +305,7 @@ def _here(
 
 def _refused(entry: Entry, why: str, options: GradingOptions) -> _Graded:
     known = {"status": str(Status.FAILED), "message": f"{_REFUSED}: {why}"}
-    record = blank_record(entry.problem, **known, device=options.device, size=options.size)
+    record = blank_record(entry.problem, **known, device=options.device, size=options.size, tier=options.tier)
     return _Graded(entry, record, refused=True)
 
 

@@ -157,6 +157,8 @@ def configure(
     """
     if tier not in TIERS:
         raise BadUsage(f"tier must be one of {', '.join(TIERS)}, not {tier!r}")
+    if compiled and tier != "full":
+        raise BadUsage("--compiled compares figures of the tier full")
     device = device or default_device()
     size = size or problem.default_size(device.partition(":")[0])
     if size not in problem.sizes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from evaluator.config import TIERS
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from evaluator.summary import Graded
 from kerneljudge.cli.output import BadUsage
@@ -27,7 +28,7 @@ SUFFIXES: Final = (".jsonl", ".csv", parquet.SUFFIX)
 _COLUMNS: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "gradients", "speedup", "speedup_low", "speedup_high",
     "speedup_status", "speedup_training", "speedup_training_status", "latency_ms", "baseline_ms", "device", "size",
-    "precision", "message", "id",
+    "precision", "tier", "message", "id",
 )  # fmt: skip
 _NUMBERS: Final = ("speedup", "speedup_low", "speedup_high", "speedup_training", "latency_ms", "baseline_ms")
 _TYPES: Final[dict[str, type]] = {
@@ -38,7 +39,7 @@ _TYPES: Final[dict[str, type]] = {
 """The columns of a Parquet file. ``record`` has the whole record, as JSON."""
 _KEPT: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "speedup", "speedup_interval", "speedup_low",
-    "speedup_status", "speedup_training_status", "latency_ms", "device", "message",
+    "speedup_status", "speedup_training_status", "latency_ms", "device", "tier", "message",
     "environment", "runtime_stats",
 )  # fmt: skip
 """The fields for the summary and for KernelBench's file. Only these are held in memory of each result."""
@@ -84,14 +85,15 @@ class ResultFile:
                 parquet.write_rows(self._path, map(_parquet_row, self._everything()), _TYPES)
                 self._grows.unlink()
 
-    def has(self, key: str, digest: str) -> bool:
-        """Whether this candidate was graded already.
+    def has(self, key: str, digest: str, tier: str) -> bool:
+        """Whether this candidate was graded already, in ``tier`` or a deeper one.
 
         An unsettled result does not count, since another try is worth it.
         """
         result = self.results.get(key)
-        done = result is not None and result["digest"] == digest and result["status"] == Status.DONE
-        return result is not None and done and not is_unsettled(result)
+        if result is None or result["digest"] != digest or result["status"] != Status.DONE or is_unsettled(result):
+            return False
+        return TIERS.index(result.get("tier") or "full") >= TIERS.index(tier)
 
     def add(self, result: Result) -> None:
         """Write one result, so that it survives an interruption. Raises ``BadUsage`` where it cannot be written."""

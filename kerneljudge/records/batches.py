@@ -47,6 +47,8 @@ class FiguresRecord(TypedDict):
     """Of the correct ones, those without a speedup, since they are right with some parameters only as these are at
     first.
     """
+    untimed: int
+    """Of the correct ones, those without a speedup since nothing was timed, as in the tier `check`."""
     solved: int
     """Problems with a correct candidate."""
     fast_p: dict[str, float]

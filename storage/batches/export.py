@@ -17,9 +17,9 @@ __all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
 
 BATCH_COLUMNS: Final[Mapping[str, type]] = {
     "line": int, "label": str, "submission": str, "problem": str, "author": str, "device": str, "size": str,
-    "precision": str, "status": str, "verdict": str, "gradients": str, "speedup": float, "speedup_low": float,
-    "speedup_status": str, "speedup_training": float, "speedup_training_status": str, "device_name": str,
-    "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
+    "precision": str, "tier": str, "status": str, "verdict": str, "gradients": str, "speedup": float,
+    "speedup_low": float, "speedup_status": str, "speedup_training": float, "speedup_training_status": str,
+    "device_name": str, "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
 }  # fmt: skip
 """The columns of a row and their types; a value that is not known is ``None``."""
 
@@ -78,6 +78,7 @@ def _rows(viewer: Viewer) -> Select[Any]:
             Submission.device.label("device"),
             Submission.size.label("size"),
             Submission.precision.label("precision"),
+            Submission.tier.label("tier"),
             case((cancelled, str(Status.CANCELLED)), else_=Submission.status).label("status"),
             case((cancelled, None), else_=StoredEvaluation.verdict).label("verdict"),
             StoredEvaluation.gradients.label("gradients"),

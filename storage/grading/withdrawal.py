@@ -44,7 +44,7 @@ __all__ = ["NotPublishable", "NotRanked", "publish", "rebuild_entries", "reinsta
 
 
 class NotRanked(ValueError):
-    """The submission has not passed, so it has no leaderboard entry to be withdrawn."""
+    """The submission has not passed or is not of the ranked tier, so it has no leaderboard entry to be withdrawn."""
 
 
 class NotPublishable(ValueError):

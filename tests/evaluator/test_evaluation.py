@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.evaluation import Evaluation, Interval, SpeedupStatus, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Interval, SpeedupStatus, Verdict
 from evaluator.roofline import Roofline
 
 
@@ -54,5 +54,7 @@ def test_without_speedup_takes_every_figure_and_gives_none_to_what_was_not_measu
     assert left.speedup_training_status is None
     assert (left.speedup, left.speedup_warm, left.speedup_compiled, left.roofline_share) == (None,) * 4
     assert not left.roofline
+    check = _passed(gradients=Gradients.MATCH).without_speedup(SpeedupStatus.NOT_VETTED)
+    assert (check.speedup_status, check.speedup_training_status) == (SpeedupStatus.NOT_VETTED,) * 2
     wrong = replace(_passed(), verdict=Verdict.WRONG_OUTPUT)
     assert wrong.without_speedup(SpeedupStatus.NOT_VETTED) is wrong

@@ -154,4 +154,5 @@ def test_what_has_no_figure_is_counted_apart() -> None:
         ]
     ).overall
     assert (found.correct, found.unsettled, found.not_vetted, found.weights_fixed) == (4, 1, 1, 1)
+    assert summarise([Graded("a", Verdict.PASSED), Graded("a", Verdict.PASSED, 1.5)]).overall.untimed == 1
     assert (found.geometric_mean, found.fast_p[0.0], found.fast_p[1.0]) == (pytest.approx(4.0), 0.8, 0.2)

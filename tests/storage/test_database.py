@@ -182,6 +182,15 @@ def test_migrations_keep_what_is_stored(engine: Engine, settings: Settings, fini
         assert connection.execute(text("SELECT count(*) FROM attempts")).scalar() == 2
 
 
+def test_a_schema_without_tiers_takes_no_figures_that_it_would_rank(engine: Engine, finish: Finish) -> None:
+    finish(tier="quick")
+    config = alembic_config()
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        with pytest.raises(RuntimeError, match="1 submissions are of the tiers"):
+            command.downgrade(config, "0014")
+
+
 def test_rankings_are_put_together_and_split_by_software_again(
     engine: Engine, settings: Settings, finish: Finish, sessions: sessionmaker[Session]
 ) -> None:

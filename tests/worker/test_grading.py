@@ -184,7 +184,7 @@ def test_a_problem_is_vetted_by_itself_with_what_passes_first(
         assert len(leaderboard(session, BoardKey("relu", "cpu", size="smoke"))) == (0 if lenient else 2)
 
 
-def test_a_check_has_no_problem_vetted(install: Install, problems: dict[str, Problem]) -> None:
+def test_a_check_that_passes_has_its_problem_vetted_as_well(install: Install, problems: dict[str, Problem]) -> None:
     installation = install()
     with installation.sessions.begin() as session:
         sync_problems(session, {**problems, "relu": replace(problems["relu"], vettings=())})
@@ -193,7 +193,7 @@ def test_a_check_has_no_problem_vetted(install: Install, problems: dict[str, Pro
     worker.build()
     worker.evaluate()
     assert installation.read(submission_id).status == Status.DONE
-    assert "vet" not in installation.journal
+    assert "vet" in installation.journal
 
 
 def test_what_does_not_pass_has_no_problem_vetted(install: Install, problems: dict[str, Problem]) -> None:

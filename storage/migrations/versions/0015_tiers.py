@@ -18,4 +18,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    kept = op.get_bind().scalar(sa.text("SELECT count(*) FROM submissions WHERE tier <> 'full'"))
+    if kept:
+        raise RuntimeError(
+            f"{kept} submissions are of the tiers check and quick, and the schema before 0015 would rank them. If that "
+            "is meant, set their column tier to full"
+        )
     op.drop_column("submissions", "tier")

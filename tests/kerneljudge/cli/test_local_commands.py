@@ -51,6 +51,8 @@ def test_a_check_has_a_verdict_and_no_figures(cli: Cli) -> None:
     assert (record["verdict"], record["gradients"], record["tier"]) == ("passed", "match", "check")
     assert (record["speedup"], record["speedup_status"], record["latency_ms"]) == (None, None, None)
     assert "sampling" not in record["stage_s"]
+    compared = cli(*argv, "--tier", "check", "--compiled", "--problems-dir", PROBLEMS)
+    assert (compared.exit_code, "--compiled compares figures" in compared.stderr) == (2, True)
     refused = cli(*argv, "--tier", "deep", "--problems-dir", PROBLEMS)
     assert refused.exit_code == 2
     assert "tier must be one of check, quick, full, not 'deep'" in refused.stderr

@@ -23,6 +23,7 @@ import evaluator.engine
 import kerneljudge.cli.service
 import kerneljudge.grading.grade
 from evaluator.candidates.candidate import Candidate
+from evaluator.config import TIERS
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
@@ -424,11 +425,33 @@ def test_a_row_of_csv_that_was_cut_off_inside_of_a_text_is_graded_again(tmp_path
     for cut in range(whole.rindex(b"\r\nb,") + 2, len(whole)):
         out.write_bytes(whole[:cut])
         with ResultFile(out) as file:
-            assert (file.has("a", "a"), file.has("b", "b")) == (True, False)
+            assert (file.has("a", "a", "full"), file.has("b", "b", "full")) == (True, False)
             file.add({"key": "b", "digest": "b", "sample": 0, **record})
         assert out.read_bytes() == whole
     with ResultFile(out) as file:
-        assert (file.has("a", "a"), file.has("b", "b")) == (True, True)
+        assert (file.has("a", "a", "full"), file.has("b", "b", "full")) == (True, True)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_result_serves_its_own_tier_and_shallower_ones(tmp_path: Path, suffix: str) -> None:
+    out = (tmp_path / "out").with_suffix(suffix)
+    with ResultFile(out) as file:
+        for tier in TIERS:
+            record = blank_record("relu", status="done", verdict="passed", tier=tier)
+            file.add({"key": tier, "digest": "d", "sample": 0, **record})
+    with ResultFile(out) as file:
+        known = {has: [asked for asked in TIERS if file.has(has, "d", asked)] for has in TIERS}
+    assert known == {"check": ["check"], "quick": ["check", "quick"], "full": ["check", "quick", "full"]}
+
+
+def test_runtimes_are_not_asked_of_checks(cli: Cli, tmp_path: Path) -> None:
+    given = tmp_path / "in.jsonl"
+    given.write_text('{"code": "class ModelNew: ...", "problem": "relu"}\n')
+    argv = ["grade", given, "--out", tmp_path / "out.jsonl", "--local", "--problems-dir", PROBLEMS]
+    result = cli(*argv, "--tier", "check", "--eval-results", tmp_path / "eval.json")
+    assert (result.exit_code, "--tier check times nothing" in result.stderr) == (2, True)
+    result = cli(*argv, "--tier", "deep")
+    assert (result.exit_code, "tier must be one of check, quick, full" in result.stderr) == (2, True)
 
 
 class Away(httpx.BaseTransport):
