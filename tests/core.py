@@ -17,30 +17,48 @@ __all__ = ["core_cases", "demands_of", "is_slow"]
 
 _CORPUS = tuple(f"tests/evaluator/test_corpus{part}.py" for part in ("", "_honest", "_wrong"))
 _SLOW = (
+    "tests/api/test_batches.py::test_a_line_that_is_no_submission_is_named_and_sinks_no_other",
     "tests/api/test_large_batches.py",
     "tests/api/test_openapi.py",
+    "tests/api/test_pages_boards.py::test_a_page_costs_as_many_queries_however_much_is_on_it",
+    "tests/api/test_private.py::test_nothing_private_is_told_to_others",
     "tests/api/test_readiness.py::test_a_broker_that_hangs_keeps_nobody",
+    "tests/api/test_server.py",
+    "tests/api/test_submissions.py::test_a_bad_value_is_refused_and_its_field_named",
+    "tests/api/test_submissions.py::test_lone_surrogates_are_no_fault",
+    "tests/api/test_submissions.py::test_what_does_not_exist_is_not_found",
     "tests/api/test_waiting.py",
     "tests/browser/",
     "tests/evaluator/builder/recipes/test_recipes.py",
+    "tests/evaluator/builder/recipes/test_split.py",
+    "tests/evaluator/diagnosis/test_diagnosis.py",
     "tests/evaluator/feedback/test_long_texts.py",
     "tests/evaluator/judge/correctness/test_mismatch.py::test_any_tail_is_found_wherever_slices_are_cut",
+    "tests/evaluator/judge/correctness/test_mismatch.py::test_what_is_wrong_with_the_values_is_seen",
     "tests/evaluator/judge/correctness/test_slices.py::test_every_kind_of_argument_and_output_is_judged_in_slices[y",
     "tests/evaluator/judge/correctness/test_spot_checks.py::test_rows_left_out_once_calls_are_timed_are_found",
+    "tests/evaluator/judge/inputs/test_shapes_of_problems.py::test_every_form_of_problem_tells_right_from_wrong",
     "tests/evaluator/judge/test_evaluated_together.py",
     "tests/evaluator/judge/test_memory_check_process.py::test_a_reference_that_ends_the_planner_is_at_fault_alone",
+    "tests/evaluator/judge/test_memory_check_process.py::test_tensors_and_what_is_kept_beside_them_are_counted",
     "tests/evaluator/judge/timing/test_timing_rules.py",
     "tests/evaluator/problems/test_importing.py",
+    "tests/evaluator/problems/test_vetting.py::test_checks_are_kept_with_verdicts_and_reported_as_they_are_made",
     "tests/evaluator/problems/test_vetting.py::test_what_is_odd_about_a_problem_is_found",
     "tests/evaluator/processes/test_compile_cache.py",
     "tests/evaluator/results/test_compiled_baselines.py",
     "tests/evaluator/sandbox/test_priority.py",
     "tests/evaluator/sandbox/test_sandbox.py::test_a_candidate_cannot_change_what_the_cache_holds",
+    "tests/evaluator/sandbox/test_sandbox.py::test_a_flood_of_output_is_cut_and_harms_nobody",
     "tests/evaluator/sandbox/test_sandbox.py::test_a_sandbox_that_is_required_and_incomplete_is_an_error",
     "tests/evaluator/sandbox/test_sandbox.py::test_no_candidate_may_have_as_many_descriptors_as_we",
     "tests/evaluator/sandbox/test_sandbox.py::test_nothing_is_told_of_whom_the_kernel_has_not_ended_yet",
+    "tests/evaluator/sandbox/test_sandbox.py::test_nothing_that_was_asked_of_the_kernel_goes_on_while_processes_are_stopped",
     "tests/evaluator/sandbox/test_sandbox.py::test_processes_and_threads_are_limited_and_end_with_their_runner",
+    "tests/evaluator/sandbox/test_sandbox.py::test_processes_that_wake_each_other_stand_still_or_are_found_out",
+    "tests/evaluator/sandbox/test_sandbox.py::test_servers_on_this_machine_cannot_be_reached",
     "tests/evaluator/test_engine.py",
+    "tests/evaluator/test_selftest.py::test_an_engine_that_is_in_order_passes_again_and_again",
     "tests/kerneljudge/cli/test_doctor.py",
     "tests/kerneljudge/cli/test_import_problems.py",
     "tests/kerneljudge/cli/test_local_commands.py",
@@ -48,31 +66,36 @@ _SLOW = (
     "tests/kerneljudge/grading/test_grade.py",
     "tests/kerneljudge/grading/test_vetting_by_itself.py",
     "tests/kerneljudge/test_async_client.py",
+    "tests/kerneljudge/test_examples.py",
     "tests/kerneljudge/test_mcp_server.py",
     "tests/kerneljudge/test_rewards.py::test_256_are_awaited_at_once",
     "tests/redteam/test_mutations.py::test_without_this_defence_its_attack_gets_through",
     "tests/redteam/test_timed_mutations.py",
     "tests/serve/",
+    "tests/storage/grading/test_claims.py::test_of_many_processes_exactly_one_claims",
+    "tests/storage/queue/test_fair_order.py::test_who_is_far_from_his_turn_does_not_go_before_it",
     "tests/test_benchmarks.py::test_each_checkout_is_measured_by_its_own_packages",
     "tests/test_containers.py",
+    "tests/test_imports.py::test_nothing_outside_the_evaluators_processes_loads_torch",
     "tests/test_working_folder.py",
+    "tests/worker/test_diagnosing.py::test_what_the_tool_says_in_the_sandbox_is_stored_with_the_candidates_line",
     "tests/worker/test_per_device.py",
     "tests/worker/test_process.py",
     "tests/worker/test_together.py",
+    "tests/worker/test_tracing.py",
     "tests/worker/test_webhook_sender.py",
 )
 """Files, folders and tests that take long: services and whole builds, attacks without their defence, chaos."""
 _IN_THE_CORE = (
     "tests/evaluator/problems/test_vetting.py::test_what_is_odd_about_a_problem_is_found[sign]",
     "tests/evaluator/problems/test_vetting.py::test_what_is_odd_about_a_problem_is_found[an average over calls]",
-    "tests/evaluator/test_engine.py::test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_replaced",
+    "tests/evaluator/test_engine.py::test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_replaced[judge",
     "tests/evaluator/test_engine.py::test_cancelling_ends_a_running_evaluation_soon",
-    "tests/evaluator/test_engine.py::test_one_that_was_killed_while_it_waited_is_replaced",
-    "tests/evaluator/judge/test_evaluated_together.py::test_what_does_not_pass_is_evaluated_alone",
+    "tests/evaluator/test_engine.py::test_one_that_was_killed_while_it_waited_is_replaced[candidate",
     "tests/kerneljudge/cli/test_local_commands.py::test_a_good_candidate_is_status_0_with_its_figures",
     "tests/kerneljudge/cli/test_local_commands.py::test_a_wrong_candidate_is_status_1_and_told_where",
     "tests/serve/test_serve.py::test_a_port_in_use_is_said_to_be",
-    "tests/worker/test_process.py::test_submissions_go_all_the_way_and_stopped_workers_leave_nothing",
+    "tests/worker/test_process.py::test_submissions_go_all_the_way_and_stopped_workers_leave_nothing[folder",
 )
 """The tests of slow files that the core has, so that each part of the service is in it."""
 _PROBLEMS = frozenset(
@@ -111,8 +134,6 @@ def _demands(case: Case) -> Iterator[str]:
         yield f"verdict: {case.verdict}"
     if case.kind == "honest" and case.problem in _PROBLEMS:
         yield f"problem: {case.problem}"
-    if case.kind == "honest" and "cpp_extension" in case.source:
-        yield "an extension that is built"
     if case.gradients is not None:
         yield f"gradients: {case.gradients}"
 
