@@ -117,8 +117,7 @@ class Figures:
 
     ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled``, ``not_vetted`` and ``weights_fixed`` are
     right and have no figure for that reason, and ``untimed`` because nothing was timed. They are in ``correct``, and in
-    no mean and no ``fast_p`` above 0.
-    ``fast_p`` is by threshold.
+    no mean and no ``fast_p`` above 0. ``fast_p`` is by threshold.
     """
 
     problems: int

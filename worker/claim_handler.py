@@ -252,7 +252,7 @@ class ClaimedWork(Generic[AnyClaim]):
             return self._handler.persist(record)
         except _DATABASE_AWAY:
             raise
-        except Exception as error:  # noqa: BLE001 - else the lease would expire, and nobody learn why
+        except Exception as error:  # noqa: BLE001 - else the lease would expire without a reason
             _log.exception("the result cannot be recorded")
             tracing.fault(error)
             # The driver's message alone: the statement, with all its data, is in the log.

@@ -196,7 +196,7 @@ class Grader:
             result,
             diagnose=settings.diagnose == "auto",
             verify=settings.verify_records == "auto",
-            # Whoever asks for a quick answer does not want to wait for a quiet machine.
+            # A quick answer is not worth a wait for a quiet machine.
             measure_again_s=settings.measure_again_s if claim.tier == "full" else (),
         )
 

@@ -71,6 +71,22 @@ def test_a_submission_is_built_and_evaluated(install: Install) -> None:
     ]
 
 
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[EvalConfig]:
+    """The settings of each evaluation that a scripted engine makes from now on."""
+    configs: list[EvalConfig] = []
+    usual = ScriptedEngine.evaluate
+
+    def evaluate(
+        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, callbacks: Callbacks
+    ) -> Evaluation:
+        configs.append(config)
+        return usual(engine, problem, given, config, callbacks)
+
+    monkeypatch.setattr(ScriptedEngine, "evaluate", evaluate)
+    return configs
+
+
 @pytest.mark.parametrize(
     ("machines", "asked", "call_s", "total_s"),
     [
@@ -82,22 +98,12 @@ def test_a_submission_is_built_and_evaluated(install: Install) -> None:
 )
 def test_a_submission_lowers_the_limits_of_the_machine_and_raises_none(
     install: Install,
-    monkeypatch: pytest.MonkeyPatch,
+    seen: list[EvalConfig],
     machines: str,
     asked: dict[str, float],
     call_s: float,
     total_s: float,
 ) -> None:
-    seen: list[EvalConfig] = []
-    usual = ScriptedEngine.evaluate
-
-    def evaluate(
-        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, callbacks: Callbacks
-    ) -> Evaluation:
-        seen.append(config)
-        return usual(engine, problem, given, config, callbacks)
-
-    monkeypatch.setattr(ScriptedEngine, "evaluate", evaluate)
     installation = install(limits=machines)
     submission_id = installation.submit(limits=asked)
     worker = grader(installation)
@@ -108,17 +114,7 @@ def test_a_submission_lowers_the_limits_of_the_machine_and_raises_none(
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_tier_decides_how_much_is_timed(install: Install, monkeypatch: pytest.MonkeyPatch, tier: str) -> None:
-    seen: list[EvalConfig] = []
-    usual = ScriptedEngine.evaluate
-
-    def evaluate(
-        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, callbacks: Callbacks
-    ) -> Evaluation:
-        seen.append(config)
-        return usual(engine, problem, given, config, callbacks)
-
-    monkeypatch.setattr(ScriptedEngine, "evaluate", evaluate)
+def test_a_tier_decides_how_much_is_timed(install: Install, seen: list[EvalConfig], tier: str) -> None:
     installation = install(compare_compiled=True)
     submission_id = installation.submit(tier=tier, size="full")
     worker = grader(installation)
