@@ -17,6 +17,7 @@ __all__ = [
     "Limits",
     "SamplingPlan",
     "checked_limits",
+    "checked_tier",
     "limits_text",
     "parse_limits",
 ]
@@ -137,6 +138,13 @@ def checked_limits(values: Mapping[str, Any]) -> dict[str, float]:
             raise ValueError(f"{name} must be a number above 0, not {value!r}")
     Limits(**values)
     return dict(values)
+
+
+def checked_tier(name: str) -> str:
+    """Return ``name``, which is one of ``TIERS``. Raises ``ValueError`` where it is not."""
+    if name not in TIERS:
+        raise ValueError(f"tier must be one of {', '.join(TIERS)}, not {name!r}")
+    return name
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from evaluator.candidates.candidate import Candidate, InvalidSource
-from evaluator.config import TIERS, EvalConfig, SamplingPlan, parse_limits
+from evaluator.config import EvalConfig, SamplingPlan, checked_tier, parse_limits
 from evaluator.devices.discovery import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
@@ -43,6 +43,7 @@ __all__ = [
     "limits_given",
     "plan",
     "problem_record",
+    "tier_given",
     "vet",
     "vetted",
 ]
@@ -138,6 +139,14 @@ def limits_given(text: str) -> dict[str, float] | None:
         raise BadUsage(str(error)) from error
 
 
+def tier_given(text: str) -> str:
+    """Return the value of ``--tier``. Raises ``BadUsage`` where there is no such tier."""
+    try:
+        return checked_tier(text)
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+
+
 def configure(
     problem: Problem,
     device: str | None,
@@ -155,9 +164,7 @@ def configure(
     ``compiled`` is ``EvalConfig.compare_compiled``. ``limits`` is a text for ``parse_limits``; ``KERNELJUDGE_LIMITS``
     has those of this machine. ``tier`` is one of ``TIERS``. Raises ``BadUsage``.
     """
-    if tier not in TIERS:
-        raise BadUsage(f"tier must be one of {', '.join(TIERS)}, not {tier!r}")
-    if compiled and tier != "full":
+    if compiled and tier_given(tier) != "full":
         raise BadUsage("--compiled compares figures of the tier full")
     device = device or default_device()
     size = size or problem.default_size(device.partition(":")[0])
@@ -172,7 +179,7 @@ def configure(
             require_gradients=require_gradients,
             compare_compiled=compiled,
             limits=problem.limits_here(parse_limits(os.environ.get("KERNELJUDGE_LIMITS", "")), parse_limits(limits)),
-            sampling=SamplingPlan.usual(device.partition(":")[0], size, tier),
+            sampling=SamplingPlan.usual(device.partition(":")[0], size, tier_given(tier)),
         )
     except ValueError as error:
         raise BadUsage(str(error)) from error

@@ -19,7 +19,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.interfaces import ORMOption
 
 from evaluator.candidates.candidate import Candidate, InvalidSource
-from evaluator.config import TIERS, EvalConfig, limits_text
+from evaluator.config import EvalConfig, checked_tier, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
 from runtime.tracing import traceparent
@@ -128,8 +128,7 @@ class NewSubmission:
             raise ValueError(f"device must be a kind of device, not {self.device!r}")
         if self.size not in self.problem.sizes:
             raise ValueError(f"size must be one of {', '.join(self.problem.sizes)}, not {self.size!r}")
-        if self.tier not in TIERS:
-            raise ValueError(f"tier must be one of {', '.join(TIERS)}, not {self.tier!r}")
+        checked_tier(self.tier)
 
     @property
     def config(self) -> EvalConfig:
