@@ -212,7 +212,8 @@ def test_what_passed_has_its_place_under_the_roofline_and_what_the_device_did(
         found.share > 1 for found in evaluation.roofline.values()
     )
     for track, series in evaluation.samples.items():
-        assert evaluation.details["tracks"][track]["telemetry"]["readings"] - len(series.order) in (1, 2, 3), "looks"
+        # One before each pair, but for a settled pair of the warm-up, and one after each of up to three measurements.
+        assert evaluation.details["tracks"][track]["telemetry"]["readings"] - len(series.order) in range(4)
     assert Evaluation.from_dict(evaluation.to_dict()).roofline == evaluation.roofline
 
 
