@@ -163,6 +163,8 @@ class TrackFigures:
       ``*_warm`` are of a forward on warm caches, where that makes a difference.
     - ``speedup_status`` and ``speedup_training_status`` are ``measured`` exactly where there is a figure.
     - ``roofline``: by track, for candidates that passed. ``roofline_share``: the inference track's share.
+    - ``shapes``: the figures of the problem's timed shapes, by name. ``*_mean`` is the geometric mean of a speedup over
+      the size and these; there is none where any figure is missing.
     """
 
     speedup: float | None = None
@@ -178,6 +180,11 @@ class TrackFigures:
     latency_training_ms: Latency | None = None
     roofline_share: float | None = None
     roofline: Mapping[str, Roofline] = field(default_factory=dict)
+    speedup_mean: float | None = None
+    speedup_mean_interval: Interval | None = None
+    speedup_training_mean: float | None = None
+    speedup_training_mean_interval: Interval | None = None
+    shapes: Mapping[str, TrackFigures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,7 @@ class Evaluation(TrackFigures):
     - ``speedup_compiled`` is the speedup over the reference under ``torch.compile``, from a ratio that was measured
       once for it (see ``evaluator.results.compiled_baselines``).
     - ``flags``: advice about the source; no verdict depends on it.
+    - ``samples``: by track; those of a timed shape by the names of track and shape, as ``inference/ragged``.
     - ``peak_memory_bytes``: the most device memory of judge, candidate, baseline and the processes that wait for the
       next evaluation, all together. It is read after calls that were compared as a whole and after each track
       (allocators keep their memory). On a CPU it is the growth of the machine's memory in use. It is unknown where
@@ -236,8 +244,11 @@ class Evaluation(TrackFigures):
 
     @property
     def unsettled(self) -> bool:
-        """Whether the machine was too noisy for a figure of one of the ranked tracks."""
-        return SpeedupStatus.UNSETTLED in (self.speedup_status, self.speedup_training_status)
+        """Whether the machine was too noisy for a figure of one of the ranked tracks, at the size or a timed shape."""
+        return any(
+            SpeedupStatus.UNSETTLED in (each.speedup_status, each.speedup_training_status)
+            for each in (self, *self.shapes.values())
+        )
 
     def without_speedup(self, status: SpeedupStatus) -> Evaluation:
         """Return the record without any performance figure, for the reason ``status``; the raw samples stay.
@@ -264,28 +275,31 @@ class Evaluation(TrackFigures):
         fields = dict(data)
         fields["verdict"] = Verdict(fields["verdict"])
         fields["gradients"] = Gradients(fields["gradients"])
-        for name in ("speedup_status", "speedup_training_status"):
-            if fields.get(name) is not None:
-                fields[name] = SpeedupStatus(fields[name])
-        for name in (
-            "speedup_interval",
-            "speedup_warm_interval",
-            "speedup_training_interval",
-            "speedup_compiled_interval",
-        ):
-            if fields.get(name) is not None:
-                fields[name] = Interval(**fields[name])
-        for name in ("latency_ms", "latency_warm_ms", "latency_training_ms"):
-            if fields.get(name) is not None:
-                fields[name] = Latency(**fields[name])
+        fields = _typed(fields)
+        fields["shapes"] = {name: TrackFigures(**_typed(each)) for name, each in fields.get("shapes", {}).items()}
         fields["errors"] = ErrorFigures(**fields["errors"])
         fields["hints"] = tuple(fields["hints"])
         fields["notes"] = tuple(fields["notes"])
-        # Records that are older than rooflines and flags have none.
-        fields["roofline"] = Roofline.all_from_dicts(fields.get("roofline", {}))
+        # Records that are older than flags have none.
         fields["flags"] = tuple(Flag.from_dict(flag) for flag in fields.get("flags", ()))
         fields["samples"] = {
             track: SampleSeries(**{name: tuple(values) for name, values in series.items()})
             for track, series in fields["samples"].items()
         }
         return cls(**fields)
+
+
+def _typed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain figures with their types. Records that are older than rooflines have none."""
+    fields = dict(plain)
+    for name, value in plain.items():
+        if value is None:
+            continue
+        if name in ("speedup_status", "speedup_training_status"):
+            fields[name] = SpeedupStatus(value)
+        elif name.endswith("_interval"):
+            fields[name] = Interval(**value)
+        elif name.startswith("latency_"):
+            fields[name] = Latency(**value)
+    fields["roofline"] = Roofline.all_from_dicts(fields.get("roofline", {}))
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from evaluator.evaluation import Evaluation, SpeedupStatus
+from evaluator.evaluation import Evaluation
 
 __all__ = ["settled", "settled_together"]
 
@@ -28,6 +28,5 @@ def settled_together(evaluate: Callable[[], dict[int, Any]]) -> dict[int, Any]:
 
 
 def _is_settled(evaluation: Evaluation) -> bool:
-    statuses = (evaluation.speedup_status, evaluation.speedup_training_status)
     lacks_warm = "inference_warm" in evaluation.samples and evaluation.speedup_warm is None
-    return SpeedupStatus.UNSETTLED not in statuses and not lacks_warm
+    return not evaluation.unsettled and not lacks_warm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from kerneljudge.records import (
     RequirementsRecord,
     SamplesRecord,
     SeriesRecord,
+    ShapeFiguresRecord,
     SubmissionRecord,
     VerificationRecord,
     WithdrawalRecord,
@@ -61,6 +62,10 @@ _FROM_EVALUATION = (
     "speedup_training_status",
     "speedup_compiled",
     "speedup_compiled_interval",
+    "speedup_mean",
+    "speedup_mean_interval",
+    "speedup_training_mean",
+    "speedup_training_mean_interval",
     "latency_ms",
     "latency_warm_ms",
     "latency_training_ms",
@@ -199,6 +204,7 @@ def _submission_record(
             "source_shown": shown,
             "withdrawal": _withdrawal(submission, owned=owned),
             **{name: plain.get(name) for name in _FROM_EVALUATION},
+            "shapes": {name: _shape(figures) for name, figures in plain.get("shapes", {}).items()},
             "roofline": plain.get("roofline", {}),
             "errors": plain.get("errors") or asdict(ErrorFigures()),
             "message": "; ".join(part for part in (submission.message, missing) if part),
@@ -227,6 +233,10 @@ def _submission_record(
             **({} if shown else _hidden(submission)),
         },
     )
+
+
+def _shape(figures: Mapping[str, Any]) -> ShapeFiguresRecord:
+    return cast(ShapeFiguresRecord, {name: figures[name] for name in ShapeFiguresRecord.__annotations__})
 
 
 def _hidden(submission: Submission) -> dict[str, Any]:

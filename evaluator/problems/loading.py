@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from evaluator.config import LOWER_PRECISIONS, PRECISIONS, checked_limits
 from evaluator.errors import ProblemError
+from evaluator.problems.module_constants import integers
 from evaluator.problems.problem import (
     GRADIENT_POLICIES,
     INPUT_DOMAINS,
@@ -26,6 +27,7 @@ from evaluator.problems.problem import (
     Size,
     Tolerance,
 )
+from evaluator.problems.shapes import NEIGHBOURS, SHAPE_USES, Shape, Varied, full_name, neighbours
 from evaluator.problems.vetting_record import Vetting
 
 __all__ = ["load_problem", "load_problems", "save_vetting"]
@@ -47,8 +49,13 @@ _FIELDS: Final = frozenset(
         "kernelbench",
         "baselines",
         "limits",
+        "shapes",
+        "neighbours",
     }
 )
+_SIZE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_SHAPE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
+_MAX_SHAPES: Final = 16
 
 
 def load_problems(root: Path, extra: Path | None = None) -> dict[str, Problem]:
@@ -84,6 +91,8 @@ def load_problem(folder: Path) -> Problem:
         problem = _parse_manifest(folder.name, source, manifest)
         for size in problem.sizes:
             problem.sized_source(size)
+            for shape in problem.shapes_of(size):
+                problem.sized_source(full_name(size, shape))
     except ProblemError as error:
         raise ProblemError(f"{manifest_path}: {error}") from error
     missing = [name for name in _REQUIRED_NAMES if name not in _defined_names(_parse(source))]
@@ -149,12 +158,13 @@ def _defined_names(module: ast.Module) -> set[str]:
 
 def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -> Problem:
     _refuse_unknown(manifest, _FIELDS)
+    sizes = _sizes(manifest.get("sizes"))
     return Problem(
         id=problem_id,
         title=_text(manifest, "title"),
         description=_text(manifest, "description"),
         source=source,
-        sizes=_sizes(manifest.get("sizes")),
+        sizes=sizes,
         dtype=_choice(manifest, "dtype", PRECISIONS, default="float32"),
         tolerances=_tolerances(_table(manifest, "tolerance")),
         gradient_policy=_choice(
@@ -166,7 +176,85 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
         limits=_limits(_table(manifest, "limits")),
+        shapes=_shapes(_table(manifest, "shapes"), _table(manifest, "neighbours"), sizes, source),
     )
+
+
+def _shapes(
+    table: Mapping[str, Any], around: Mapping[str, Any], sizes: Mapping[str, Size], source: str
+) -> dict[str, dict[str, Shape]]:
+    """Return the shapes by size: those that are written out, then those that are generated."""
+    found: dict[str, dict[str, Shape]] = {size: {} for size in sizes}
+    _refuse_unknown(table, sizes, "[shapes]: ")
+    for size in table:
+        for name, entry in _table(table, size).items():
+            found[size][name] = _shape(entry, f"shapes.{size}.{name}", name)
+    if around:
+        for size, generated in _neighbours(around, sizes, source).items():
+            taken = sorted(generated.keys() & found[size].keys())
+            if taken:
+                raise ProblemError(f"shapes.{size}.{taken[0]} has the name of a generated neighbour")
+            found[size].update(generated)
+    for size, shapes in found.items():
+        if len(shapes) > _MAX_SHAPES:
+            raise ProblemError(f"size {size} has {len(shapes)} shapes; {_MAX_SHAPES} are the most")
+    return {size: shapes for size, shapes in found.items() if shapes}
+
+
+def _shape(entry: object, where: str, name: str) -> Shape:
+    if not _SHAPE_NAME.fullmatch(name):
+        raise ProblemError(f"{where}: a shape is named in lower case letters, digits and _")
+    if not isinstance(entry, dict):
+        raise ProblemError(f"[{where}] must be a table with use and values")
+    _refuse_unknown(entry, ["use", "values"], f"[{where}]: ")
+    values = entry.get("values")
+    if not isinstance(values, dict) or not values:
+        raise ProblemError(f"{where}.values must be a table of the reference's globals that differ from the size")
+    _require_numbers(values, f"{where}.values")
+    return Shape(_choice(entry, "use", SHAPE_USES, default="checked"), values)
+
+
+def _neighbours(table: Mapping[str, Any], sizes: Mapping[str, Size], source: str) -> dict[str, dict[str, Shape]]:
+    _refuse_unknown(table, ["use", "kinds", "sizes", "vary"], "[neighbours]: ")
+    use = _choice(table, "use", SHAPE_USES, default="held_out")
+    kinds = _some_of(table, "kinds", NEIGHBOURS, "[neighbours]")
+    vary = _table(table, "vary")
+    if not vary:
+        raise ProblemError("[neighbours.vary] must name a global of the reference that may vary")
+    varied = {name: _varied(entry, name) for name, entry in vary.items()}
+    published = integers(_parse(source))
+    found = {}
+    for size in _some_of(table, "sizes", tuple(sizes), "[neighbours]"):
+        values = {name: sizes[size].get(name, published.get(name)) for name in varied}
+        for name, value in values.items():
+            if not isinstance(value, int):
+                raise ProblemError(f"neighbours.vary.{name} must be a global whose value is a whole number")
+        generated = neighbours({name: int(value) for name, value in values.items() if value is not None}, varied, use)
+        found[size] = {name: shape for name, shape in generated.items() if name in kinds}
+    return found
+
+
+def _varied(entry: object, name: str) -> Varied:
+    try:
+        if not isinstance(entry, dict) or not all(type(value) is int for value in entry.values()):
+            raise ValueError("a table of whole numbers is expected, such as { least = 1 }")
+        _refuse_unknown(entry, ["least", "multiple_of"])
+        return Varied(**{"least": entry.get("multiple_of", 1), **entry})
+    except ValueError as error:
+        raise ProblemError(f"neighbours.vary.{name}: {error}") from error
+
+
+def _some_of(table: Mapping[str, Any], name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
+    value = table.get(name, list(choices))
+    if not isinstance(value, list) or not value or not set(value) <= set(choices):
+        raise ProblemError(f"{where}: {name} must be a list of some of {', '.join(choices)}")
+    return tuple(value)
+
+
+def _require_numbers(values: Mapping[str, Any], where: str) -> None:
+    for name, number in values.items():
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            raise ProblemError(f"{where}.{name} must be a number, not {number!r}")
 
 
 def _limits(table: Mapping[str, Any]) -> dict[str, float]:
@@ -220,9 +308,9 @@ def _sizes(value: object) -> dict[str, Size]:
     for size, overrides in value.items():
         if not isinstance(overrides, dict):
             raise ProblemError(f"[sizes.{size}] must be a table of the reference's globals")
-        for name, number in overrides.items():
-            if not isinstance(number, int | float) or isinstance(number, bool):
-                raise ProblemError(f"sizes.{size}.{name} must be a number, not {number!r}")
+        if not _SIZE_NAME.fullmatch(size):
+            raise ProblemError(f"sizes.{size}: a size is named in letters, digits, _, . and -")
+        _require_numbers(overrides, f"sizes.{size}")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -12,7 +13,8 @@ from typing import Any, Final
 
 from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig, Limits
 from evaluator.errors import ProblemError
-from evaluator.problems.module_constants import rewritten
+from evaluator.problems.module_constants import integers, rewritten
+from evaluator.problems.shapes import Shape, full_name, split_name
 from evaluator.problems.vetting_labels import Label
 from evaluator.problems.vetting_record import Vetting, refusal_of
 
@@ -83,6 +85,8 @@ class Problem:
     baselines: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     """Fields of ``Limits`` with values of their own for this problem."""
+    shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
+    """Further shapes by size and name, at which a candidate must be right as well."""
     vettings: tuple[Vetting, ...] = field(default=(), compare=False)
 
     @cached_property
@@ -91,8 +95,9 @@ class Problem:
         content = self.to_dict()
         for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
-        if not content["limits"]:
-            del content["limits"]  # versions are older than these
+        for younger in ("limits", "shapes"):  # than some versions
+            if not content[younger]:
+                del content[younger]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -148,6 +153,8 @@ class Problem:
             "description": self.description,
             "dtype": self.dtype,
             "sizes": {name: dict(size) for name, size in self.sizes.items()},
+            "shapes": {size: self._shown_shapes(size) for size in self.shapes},
+            "held_out_shapes": {size: len(self.shapes[size]) - len(self._shown_shapes(size)) for size in self.shapes},
             "gradient_policy": self.gradient_policy,
             "input_domain": self.input_domain,
             "tolerances": {precision: asdict(self.tolerance(precision)) for precision in PRECISIONS},
@@ -182,14 +189,21 @@ class Problem:
         return precision if found is None else "bfloat16" if found[0] == "bfloat16" else "float16"
 
     def sized_source(self, size: str) -> str:
-        """Return the reference's source with the globals of ``size`` written in place.
+        """Return the reference's source with the globals of ``size``, or of one of its shapes, written in place.
 
         The assignment itself is rewritten, so that derived globals follow; ``evaluator.problems.module_constants``
-        defines the possible names. Raises ``ProblemError`` for a size that the problem does not have.
+        defines the possible names. Raises ``ProblemError`` for a size or shape that the problem does not have.
         """
-        if size not in self.sizes:
-            raise ProblemError(f"problem {self.id} has no size {size!r}; it has {', '.join(self.sizes)}")
-        return _override_globals(self.source, self.sizes[size], self.id)
+        name, shape = split_name(size)
+        if name not in self.sizes or (shape is not None and shape not in self.shapes_of(name)):
+            known = [*self.sizes, *(full_name(name, each) for name, shapes in self.shapes.items() for each in shapes)]
+            raise ProblemError(f"problem {self.id} has no size {size!r}; it has {', '.join(known)}")
+        changed = {} if shape is None else self.shapes_of(name)[shape].values
+        return _override_globals(self.source, {**self.sizes[name], **changed}, self.id)
+
+    def shapes_of(self, size: str) -> Mapping[str, Shape]:
+        """Return the shapes of a size by name; none for a shape itself."""
+        return self.shapes.get(size, {})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data, all but the vetting; ``Problem.from_dict`` takes it back."""
@@ -206,9 +220,25 @@ class Problem:
         fields["tags"] = tuple(fields["tags"])
         fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
         fields["limits"] = dict(fields.get("limits", {}))
+        fields["shapes"] = {
+            size: {name: Shape(**shape) for name, shape in shapes.items()}
+            for size, shapes in fields.get("shapes", {}).items()
+        }
         if fields["kernelbench"] is not None:
             fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
         return cls(**fields)
+
+    def trouble_of(self, size: str, shape: str) -> str:
+        """Return in words how a shape differs from its size, without a number."""
+        return self.shapes[size][shape].trouble({**integers(ast.parse(self.source)), **self.sizes[size]})
+
+    def _shown_shapes(self, size: str) -> dict[str, Any]:
+        """The shapes of a size that clients may know."""
+        return {
+            name: {"use": shape.use, "values": dict(shape.values)}
+            for name, shape in self.shapes[size].items()
+            if shape.use != "held_out"
+        }
 
     def _vetting_record(self) -> dict[str, Any] | None:
         """Version, devices and sizes of the vetting: at its own precision, or else everything known of others."""

@@ -26,6 +26,7 @@ from evaluator.processes.trusted_processes import TrustedProcesses
 from evaluator.progress import Callbacks, Progress
 from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.stages.group_evaluation import GroupEvaluation, Provisional
+from evaluator.stages.shapes import at_shapes
 from evaluator.task import EvaluationTask
 
 __all__ = ["EvaluationStage", "GroupResults"]
@@ -72,7 +73,7 @@ class EvaluationStage:
             firsts = self._evaluate_group(tasks, callbacks)
         left = dict(enumerate(tasks))
         for index, (evaluation, doubt) in firsts.items():
-            if not doubt:
+            if not doubt and not problem.shapes_of(config.size):
                 del left[index]
                 yield index, EvaluationCancelled() if callbacks[index].cancelled() else evaluation
         for index, task in left.items():
@@ -90,8 +91,11 @@ class EvaluationStage:
             yield index, result
 
     def evaluate(self, task: EvaluationTask, callbacks: Callbacks, known: Provisional | None = None) -> Evaluation:
-        """Evaluate it, and compare one that passes with the compiled reference where the settings say so."""
-        evaluation = self._evaluate_surely(task, callbacks, known)
+        """Evaluate it at the size and then at its shapes.
+
+        One that passes is compared with the compiled reference where the settings say so.
+        """
+        evaluation = at_shapes(self._evaluate_surely(task, callbacks, known), task, callbacks, self._evaluate_surely)
         if not task.config.compare_compiled or task.config.baseline != "eager":
             return evaluation
 

@@ -127,17 +127,26 @@ def problem_list(problems: Sequence[ProblemSummary]) -> RenderableType:
 
 def problem(record: ProblemRecord) -> RenderableType:
     """Show a problem with its reference."""
-    facts = {name: str(record[name]) for name in ("version", "dtype", "gradient_policy", "input_domain")}
+    facts = {
+        name.replace("_", " "): str(record[name]) for name in ("version", "dtype", "gradient_policy", "input_domain")
+    }
     for name, values in record["sizes"].items():
         facts[f"size {name}"] = ", ".join(f"{key}={value}" for key, value in values.items())
+    # A service from before shapes sends none.
+    for size, shapes in record.get("shapes", {}).items():
+        for name, shape in shapes.items():
+            differing = ", ".join(f"{key}={value}" for key, value in shape["values"].items())
+            facts[f"shape {size}/{name}"] = f"{differing} ({shape['use']})"
+        if record["held_out_shapes"][size]:
+            facts[f"shapes of {size}"] = f"{record['held_out_shapes'][size]} more are held out"
     for precision, tolerance in record["tolerances"].items():
         facts[f"tolerance {precision}"] = f"atol {tolerance['atol']:g}, rtol {tolerance['rtol']:g}"
     facts["vetting"] = _in_short(record)
     for label in record.get("labels") or ():
-        facts[f"  {label}"] = MEANING[Label(label)] if label in set(Label) else ""
+        facts[f"  {label.replace('_', ' ')}"] = MEANING[Label(label)] if label in set(Label) else ""
     if record.get("refusal"):
         facts["not ranked"] = str(record["refusal"])
-    lines = [f"  {name.replace('_', ' '):<20} {value}" for name, value in facts.items()]
+    lines = [f"  {name:<20} {value}" for name, value in facts.items()]
     head = Text.assemble((record["id"], "bold"), f"  {record['title']}")
     return Group(
         head, _indented(record["description"]), *map(Text, map(plain, lines)), Text(), Text(record["reference"])
@@ -257,6 +266,7 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
     if record["speedup_compiled"] is not None:
         interval = _interval(record.get("speedup_compiled_interval"))
         figures["over torch.compile"] = f"{_times(record['speedup_compiled'])} {interval}"
+    figures |= _at_shapes(record)
     if record["gradients"] not in (None, "not_checked"):
         figures["gradients"] = str(record["gradients"]).replace("_", " ")
     tracks = record["details"].get("tracks", {})
@@ -294,6 +304,23 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
     if record["stage_s"]:
         figures["time"] = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in record["stage_s"].items())
     return figures
+
+
+def _at_shapes(record: SubmissionRecord) -> dict[str, str]:
+    """Show the speedups at timed shapes, and their means. A service from before shapes sends none."""
+    shapes = record.get("shapes", {}).items()
+    found = [
+        *((f"at {name}", each["speedup"], each["speedup_interval"]) for name, each in shapes),
+        *(
+            (f"at {name}, training", each["speedup_training"], each["speedup_training_interval"])
+            for name, each in shapes
+        ),
+        ("mean of shapes", record.get("speedup_mean"), record.get("speedup_mean_interval")),
+        ("mean, training", record.get("speedup_training_mean"), record.get("speedup_training_mean_interval")),
+    ]
+    return {
+        name: f"{_times(speedup)} {_interval(interval)}" for name, speedup, interval in found if speedup is not None
+    }
 
 
 def _quartiles(spread: dict[str, float] | None) -> str:

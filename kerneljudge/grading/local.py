@@ -20,6 +20,7 @@ from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.feedback.feedback import feedback
 from evaluator.problems.memory_check import Planned, plan_each
 from evaluator.problems.problem import Problem
+from evaluator.problems.shapes import full_name
 from evaluator.problems.vetting import Vetting, refusal_of, without_figures
 from evaluator.progress import NO_CALLBACKS, Callbacks, Progress
 from kerneljudge.cli.output import BadUsage
@@ -329,15 +330,17 @@ def diagnose(
 def plan(
     problems: Sequence[Problem], size: str | None, precisions: Sequence[str] | None, memory_gib: float
 ) -> Iterator[Planned]:
-    """Yield the memory that each problem needs on a GPU of the given size, at each precision. No GPU is needed.
+    """Yield the memory that each problem needs on a GPU of the given size, at each precision, and at each shape of its
+    size. No GPU is needed.
 
     Raises ``BadUsage``, and ``EvaluatorError`` for a fault of ours.
     """
     wanted = [
-        (problem, config.size, config.precision)
+        (problem, size_or_shape, config.precision)
         for problem in problems
         for precision in dict.fromkeys(precisions or [problem.dtype])
         for config in [configure(problem, "cuda", size, precision, None)]
+        for size_or_shape in (config.size, *(full_name(config.size, each) for each in problem.shapes_of(config.size)))
     ]
     yield from plan_each(wanted, round(memory_gib * 2**30))
 

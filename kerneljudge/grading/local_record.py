@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from evaluator.evaluation import Evaluation
-from kerneljudge.records import SubmissionRecord
+from kerneljudge.records import ShapeFiguresRecord, SubmissionRecord
 
 __all__ = ["blank_record", "evaluation_fields"]
 
@@ -22,6 +22,7 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
         "tier": "full",
         "visibility": "public",
         "source_shown": True,
+        "shapes": {},
         "roofline": {},
         "errors": {"max_abs": None, "max_rel": None, "reference_max_rel": None},
         "message": "",
@@ -44,4 +45,6 @@ def evaluation_fields(evaluation: Evaluation) -> dict[str, Any]:
     found = evaluation.to_dict()
     for not_in_a_record in ("samples", "log"):
         del found[not_in_a_record]
+    names = ShapeFiguresRecord.__annotations__
+    found["shapes"] = {shape: {name: each[name] for name in names} for shape, each in found["shapes"].items()}
     return {**found, "hints": list(evaluation.hints), "notes": list(evaluation.notes)}

@@ -19,7 +19,14 @@ from kerneljudge.records.batches import (
     WebhookRecord,
 )
 from kerneljudge.records.diagnoses import CountersRecord, DiagnosisRecord, DiagnosisResult, FaultRecord
-from kerneljudge.records.evaluations import ErrorRecord, FlagRecord, IntervalRecord, LatencyRecord, RooflineRecord
+from kerneljudge.records.evaluations import (
+    ErrorRecord,
+    FlagRecord,
+    IntervalRecord,
+    LatencyRecord,
+    RooflineRecord,
+    ShapeFiguresRecord,
+)
 from kerneljudge.records.keys import AuditList, AuditRecord, KeyList, KeyRecord, NewKeyRecord
 from kerneljudge.records.leaderboards import Board, LeaderboardEntry
 from kerneljudge.records.problems import (
@@ -27,6 +34,7 @@ from kerneljudge.records.problems import (
     ProblemList,
     ProblemRecord,
     ProblemSummary,
+    ShapeRecord,
     ToleranceRecord,
     VettedOn,
 )
@@ -115,6 +123,8 @@ __all__ = [
     "SamplesRecord",
     "ScopeName",
     "SeriesRecord",
+    "ShapeFiguresRecord",
+    "ShapeRecord",
     "SpeedupStatusName",
     "StatusName",
     "SubmissionPage",

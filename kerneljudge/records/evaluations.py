@@ -6,9 +6,9 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from kerneljudge.records.types import FlagKindName
+from kerneljudge.records.types import FlagKindName, SpeedupStatusName
 
-__all__ = ["ErrorRecord", "FlagRecord", "IntervalRecord", "LatencyRecord", "RooflineRecord"]
+__all__ = ["ErrorRecord", "FlagRecord", "IntervalRecord", "LatencyRecord", "RooflineRecord", "ShapeFiguresRecord"]
 
 
 class IntervalRecord(TypedDict):
@@ -26,6 +26,19 @@ class LatencyRecord(TypedDict):
     baseline: float
     candidate_outer: float
     baseline_outer: float
+
+
+class ShapeFiguresRecord(TypedDict):
+    """The figures at a timed shape of the problem. They mean the same as the submission's own."""
+
+    speedup: float | None
+    speedup_interval: IntervalRecord | None
+    speedup_status: SpeedupStatusName | None
+    speedup_training: float | None
+    speedup_training_interval: IntervalRecord | None
+    speedup_training_status: SpeedupStatusName | None
+    latency_ms: LatencyRecord | None
+    latency_training_ms: LatencyRecord | None
 
 
 class RooflineRecord(TypedDict):

@@ -8,7 +8,15 @@ from typing_extensions import TypedDict
 
 from kerneljudge.records.types import Baseline, DeviceKind, LabelName, Precision
 
-__all__ = ["KernelBenchRecord", "ProblemList", "ProblemRecord", "ProblemSummary", "ToleranceRecord", "VettedOn"]
+__all__ = [
+    "KernelBenchRecord",
+    "ProblemList",
+    "ProblemRecord",
+    "ProblemSummary",
+    "ShapeRecord",
+    "ToleranceRecord",
+    "VettedOn",
+]
 
 
 class ToleranceRecord(TypedDict):
@@ -24,6 +32,14 @@ class KernelBenchRecord(TypedDict):
     level: int
     problem_id: int
     name: str
+
+
+class ShapeRecord(TypedDict):
+    """A further shape of a size."""
+
+    use: Literal["timed", "checked"]
+    values: dict[str, int | float]
+    """The reference's globals that differ from the size's."""
 
 
 class VettedOn(TypedDict):
@@ -48,6 +64,10 @@ class ProblemSummary(TypedDict):
     dtype: Precision
     sizes: dict[str, dict[str, int | float]]
     """The reference's globals at each size."""
+    shapes: dict[str, dict[str, ShapeRecord]]
+    """Further shapes by size and name. A candidate must be right at each of its size."""
+    held_out_shapes: dict[str, int]
+    """The numbers of shapes that are never shown, by size."""
     gradient_policy: Literal["check", "require", "none"]
     input_domain: Literal["real", "as_written"]
     tolerances: dict[str, ToleranceRecord]

@@ -7,7 +7,14 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from kerneljudge.records.diagnoses import DiagnosisRecord
-from kerneljudge.records.evaluations import ErrorRecord, FlagRecord, IntervalRecord, LatencyRecord, RooflineRecord
+from kerneljudge.records.evaluations import (
+    ErrorRecord,
+    FlagRecord,
+    IntervalRecord,
+    LatencyRecord,
+    RooflineRecord,
+    ShapeFiguresRecord,
+)
 from kerneljudge.records.types import (
     DeviceKind,
     GradientsName,
@@ -169,6 +176,13 @@ class SubmissionRecord(TypedDict):
     speedup_compiled: float | None
     """Over the reference compiled by `torch.compile`, where the service compares with it."""
     speedup_compiled_interval: IntervalRecord | None
+    speedup_mean: float | None
+    """The geometric mean of the speedups at the size and at the problem's timed shapes; null where any is missing."""
+    speedup_mean_interval: IntervalRecord | None
+    speedup_training_mean: float | None
+    speedup_training_mean_interval: IntervalRecord | None
+    shapes: dict[str, ShapeFiguresRecord]
+    """The figures at the problem's timed shapes, by name."""
     latency_ms: LatencyRecord | None
     latency_warm_ms: LatencyRecord | None
     latency_training_ms: LatencyRecord | None
@@ -231,7 +245,8 @@ class SamplesRecord(TypedDict):
 
     submission: str
     tracks: dict[str, SeriesRecord]
-    """By track: `inference`, and `training` where it was timed."""
+    """By track: `inference`, and `training` where it was timed. Those of a timed shape are `inference/SHAPE` and so on.
+    """
 
 
 class AttemptRecord(TypedDict):

@@ -54,6 +54,17 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "shapes are not judged",
+        "wrong_row_scale_vectors_of_four",
+        (
+            (
+                "stages/shapes.py",
+                "if not shapes or not evaluation.passed or config.given_inputs_only:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutation(
         "elements of a result may share memory",
         "attack_a_spread_expanded_view",
         (("judge/runner_memory.py", "if shares_elements(spec.shape, strides):", "if False:"),),

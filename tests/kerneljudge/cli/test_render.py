@@ -12,8 +12,10 @@ from rich.console import Console
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from kerneljudge.cli import progress, render
 from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.grading import local
 from kerneljudge.grading.local_record import blank_record
-from kerneljudge.records import SubmissionRecord
+from kerneljudge.records import ShapeFiguresRecord, SubmissionRecord
+from tests.corpus import known_problems
 
 
 def shown(record: SubmissionRecord) -> str:
@@ -53,6 +55,30 @@ def test_a_passed_record_shows_every_figure() -> None:
     ):  # fmt: skip
         assert words in text, words
     assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_timed_shapes_are_shown_with_their_mean() -> None:
+    interval = {"low": 2.9, "high": 3.1, "level": 0.95}
+    none = dict.fromkeys(ShapeFiguresRecord.__annotations__)
+    wide = none | {"speedup": 3.0, "speedup_interval": interval, "speedup_training": 1.25}
+    text = shown(
+        record(verdict="passed", speedup=2.0, shapes={"wide": wide, "tall": none}, speedup_mean=2.45)
+    ).splitlines()
+    assert any("at wide  " in line and "3.00" in line and "(2.90" in line for line in text)
+    assert any("at wide, training" in line and "1.25" in line for line in text)
+    assert any("mean of shapes" in line and "2.45" in line for line in text)
+    assert not any("at tall" in line or "mean, training" in line for line in text)
+
+
+def test_a_problem_shows_its_shapes_but_for_those_that_are_held_out() -> None:
+    problems = known_problems()
+    console = Console(file=io.StringIO(), width=160)
+    console.print(render.problem(local.problem_record(problems["honest_row_scale_inherited"])), markup=False)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "transposed=1 (checked)" in text
+    assert "4 more are held out" in text
+    assert "one_more" not in text
 
 
 def test_a_wrong_output_is_followed_by_its_worst_elements() -> None:

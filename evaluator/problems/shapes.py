@@ -1,0 +1,104 @@
+"""Shapes: further values of a size's globals, at which a candidate must be right as well. Torch-free.
+
+A kernel that was written for one size may count on its numbers: on a power of two, on an alignment, on a grid without
+remainder. A problem names other shapes beside its sizes. Each belongs to one size, has one use, and is judged once a
+candidate has passed at the size itself (see ``evaluator.stages.shapes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt
+from typing import Final
+
+__all__ = ["NEIGHBOURS", "SHAPE_USES", "Shape", "Varied", "full_name", "neighbours", "split_name"]
+
+SHAPE_USES: Final = ("timed", "checked", "held_out")
+"""``timed``: verified, with figures of its own. ``checked``: verified. ``held_out``: verified, and never shown."""
+
+NEIGHBOURS: Final = ("one_more", "one_less", "prime", "least")
+"""The shapes that are generated around a size, by name."""
+
+_SEPARATOR: Final = "/"
+_VECTOR: Final = 4
+"""Kernels load four float32 numbers at once: an extent of another kind has a tail."""
+_PRIME_SHARE: Final = (3, 4)
+"""The share of a size's extent, as a fraction, that ``prime`` stays below."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One shape: ``values`` of globals that differ from those of its size, and its use."""
+
+    use: str
+    values: Mapping[str, int | float]
+
+    def trouble(self, of_size: Mapping[str, int | float]) -> str:
+        """Return in words how the extents differ from those of the size, without a number."""
+        found: dict[str, None] = {}
+        for name, value in self.values.items():
+            before = of_size.get(name)
+            if value == 1:
+                found["an extent of one"] = None
+            elif isinstance(value, int) and isinstance(before, int) and value % _VECTOR and not before % _VECTOR:
+                found["a ragged tail"] = None
+            if before is not None and value > before:
+                found["an extent that is larger than at its size"] = None
+            elif before is not None and value < before and value != 1:
+                found["an extent that is smaller than at its size"] = None
+        return " and ".join(found) or "other values of its globals"
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A global that may take any multiple of ``multiple_of`` from ``least`` on."""
+
+    least: int = 1
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        if self.multiple_of < 1 or self.least < 1 or self.least % self.multiple_of:
+            raise ValueError("least and multiple_of must be at least 1, and least a multiple of multiple_of")
+
+
+def full_name(size: str, shape: str) -> str:
+    """Return the name that stands for a shape in place of a size."""
+    return f"{size}{_SEPARATOR}{shape}"
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return the size, and the shape where ``name`` is that of a shape."""
+    size, _, shape = name.partition(_SEPARATOR)
+    return size, shape or None
+
+
+def neighbours(values: Mapping[str, int], varied: Mapping[str, Varied], use: str) -> dict[str, Shape]:
+    """Generate the shapes around a size by the names of ``NEIGHBOURS``: all varied globals change together.
+
+    ``values``: the varied globals at the size. Left out are a shape that would change nothing, and one that another
+    has generated already.
+    """
+    kinds = {
+        "one_more": {name: values[name] + each.multiple_of for name, each in varied.items()},
+        "one_less": {name: max(each.least, values[name] - each.multiple_of) for name, each in varied.items()},
+        "prime": {name: _prime_multiple(values[name], each) for name, each in varied.items()},
+        "least": {name: each.least for name, each in varied.items()},
+    }
+    found: dict[str, Shape] = {}
+    for name in NEIGHBOURS:
+        shape = Shape(use, kinds[name])
+        if kinds[name] != values and shape not in found.values():
+            found[name] = shape
+    return found
+
+
+def _prime_multiple(value: int, varied: Varied) -> int:
+    """Return the largest prime times ``multiple_of`` up to three quarters of ``value``, or else the least."""
+    part, whole = _PRIME_SHARE
+    for factor in range(value * part // whole // varied.multiple_of, 1, -1):
+        if factor * varied.multiple_of < varied.least:
+            break
+        if all(factor % divisor for divisor in range(2, isqrt(factor) + 1)):
+            return factor * varied.multiple_of
+    return varied.least

@@ -1,0 +1,5 @@
+from model import Model
+
+
+class ModelNew(Model):
+    pass

@@ -1,0 +1,192 @@
+"""Shapes of a problem: written out, generated around a size, and kept from view."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.errors import ProblemError
+from evaluator.problems.loading import load_problem
+from evaluator.problems.problem import Problem
+from evaluator.problems.shapes import NEIGHBOURS, Shape, Varied, full_name, neighbours, split_name
+
+_REFERENCE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+rows = 4096
+dim = 2 * rows
+kind, offset = 64, 0.5
+
+
+def get_inputs():
+    return [torch.rand(rows, dim)]
+
+
+def get_init_inputs():
+    return []
+"""
+_MANIFEST = """\
+title = "Identity"
+description = "Returns its input."
+
+[sizes.full]
+rows = 64
+
+[sizes.smoke]
+rows = 4
+"""
+
+
+def _load(tmp_path: Path, more: str = "") -> Problem:
+    folder = tmp_path / "identity"
+    folder.mkdir(exist_ok=True)
+    (folder / "reference.py").write_text(_REFERENCE, encoding="utf-8")
+    (folder / "problem.toml").write_text(_MANIFEST + more, encoding="utf-8")
+    return load_problem(folder)
+
+
+def test_a_shape_changes_globals_of_its_size_alone(tmp_path: Path) -> None:
+    problem = _load(tmp_path, '[shapes.full.ragged]\nuse = "timed"\nvalues = { kind = 7 }\n')
+    assert problem.shapes == {"full": {"ragged": Shape("timed", {"kind": 7})}}
+    source = problem.sized_source("full/ragged")
+    assert "rows = 64\n" in source
+    assert "kind, offset = 7, 0.5" in source
+    assert problem.shapes_of("smoke") == {}
+    with pytest.raises(ProblemError, match="has no size 'smoke/ragged'; it has full, smoke, full/ragged"):
+        problem.sized_source("smoke/ragged")
+
+
+def test_a_shape_is_checked_unless_it_says_otherwise(tmp_path: Path) -> None:
+    problem = _load(tmp_path, "[shapes.smoke.other]\nvalues = { rows = 5 }\n")
+    assert problem.shapes["smoke"]["other"].use == "checked"
+
+
+def test_neighbours_are_generated_around_each_size_and_held_out(tmp_path: Path) -> None:
+    problem = _load(tmp_path, "[neighbours.vary]\nrows = {}\nkind = { least = 16, multiple_of = 16 }\n")
+    assert problem.shapes == {
+        "full": {
+            "one_more": Shape("held_out", {"rows": 65, "kind": 80}),
+            "one_less": Shape("held_out", {"rows": 63, "kind": 48}),
+            "prime": Shape("held_out", {"rows": 47, "kind": 48}),
+            "least": Shape("held_out", {"rows": 1, "kind": 16}),
+        },
+        "smoke": {
+            "one_more": Shape("held_out", {"rows": 5, "kind": 80}),
+            "one_less": Shape("held_out", {"rows": 3, "kind": 48}),
+            "least": Shape("held_out", {"rows": 1, "kind": 16}),
+        },
+    }
+
+
+def test_kinds_and_sizes_of_neighbours_can_be_chosen(tmp_path: Path) -> None:
+    chosen = '[neighbours]\nuse = "checked"\nkinds = ["least"]\nsizes = ["full"]\n[neighbours.vary]\nrows = {}\n'
+    assert _load(tmp_path, chosen).shapes == {"full": {"least": Shape("checked", {"rows": 1})}}
+
+
+@given(value=st.integers(1, 5000), multiple=st.integers(1, 64), least=st.integers(1, 8), use=st.just("held_out"))
+def test_neighbours_keep_to_the_least_and_the_multiple(value: int, multiple: int, least: int, use: str) -> None:
+    varied = Varied(least * multiple, multiple)
+    start = max(varied.least, value // multiple * multiple)
+    found = neighbours({"n": start}, {"n": varied}, use)
+    assert set(found) <= set(NEIGHBOURS)
+    assert "one_more" in found
+    assert len({shape.values["n"] for shape in found.values()}) == len(found)
+    for shape in found.values():
+        assert shape.values["n"] != start
+        assert shape.values["n"] >= varied.least
+        assert shape.values["n"] % multiple == 0
+
+
+def test_a_version_without_shapes_is_as_it_was_before_there_were_any(tmp_path: Path) -> None:
+    plain = _load(tmp_path)
+    assert "shapes" in plain.to_dict()
+    stored = plain.to_dict()
+    del stored["shapes"]  # as definitions from before them are stored
+    assert Problem.from_dict(stored) == plain
+    assert _load(tmp_path, "[shapes.smoke.other]\nvalues = { rows = 5 }\n").version != plain.version
+    # The version of this very text, computed before there were shapes.
+    assert plain.version == "49e8bd35950a3f6a"
+
+
+def test_a_definition_with_shapes_is_stored_and_read_again(tmp_path: Path) -> None:
+    problem = _load(tmp_path, "[neighbours.vary]\nrows = {}\n")
+    assert Problem.from_dict(json.loads(json.dumps(problem.to_dict()))) == problem
+
+
+def test_no_held_out_shape_is_in_the_public_record(tmp_path: Path) -> None:
+    more = "[shapes.full.shown]\nvalues = { rows = 1234567 }\n[neighbours.vary]\nrows = {}\n"
+    record = _load(tmp_path, more).to_record()
+    assert record["shapes"] == {"full": {"shown": {"use": "checked", "values": {"rows": 1234567}}}, "smoke": {}}
+    assert record["held_out_shapes"] == {"full": 4, "smoke": 3}
+    assert "one_more" not in json.dumps(record)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"rows": 65}, "a ragged tail and an extent that is larger than at its size"),
+        ({"rows": 68}, "an extent that is larger than at its size"),
+        ({"rows": 62}, "a ragged tail and an extent that is smaller than at its size"),
+        ({"rows": 1}, "an extent of one"),
+        ({"rows": 1, "kind": 128}, "an extent of one and an extent that is larger than at its size"),
+        ({"kind": 32}, "an extent that is smaller than at its size"),
+        ({"offset": 0.5}, "other values of its globals"),
+    ],
+)
+def test_the_trouble_is_named_without_a_number(tmp_path: Path, values: dict[str, float], words: str) -> None:
+    text = ", ".join(f"{name} = {value}" for name, value in values.items())
+    problem = _load(tmp_path, f"[shapes.full.other]\nvalues = {{ {text} }}\n")
+    assert problem.trouble_of("full", "other") == words
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("[shapes.large.x]\nvalues = { rows = 5 }\n", "unknown field 'large'; known are full, smoke"),
+        ("[shapes.full.X]\nvalues = { rows = 5 }\n", "shapes.full.X: a shape is named in lower case"),
+        ("[shapes.full]\nx = 5\n", "must be a table with use and values"),
+        ("[shapes.full.x]\nvalues = { rows = 5 }\nuses = 1\n", "unknown field 'uses'; known are use, values"),
+        ("[shapes.full.x]\nuse = 'timed'\n", "shapes.full.x.values must be a table"),
+        ("[shapes.full.x]\nvalues = { rows = true }\n", "shapes.full.x.values.rows must be a number, not True"),
+        ("[shapes.full.x]\nvalues = { cols = 5 }\n", "has no global assignment of cols"),
+        ("[shapes.full.x]\nuse = 'hidden'\nvalues = { rows = 5 }\n", "use must be one of timed, checked, held_out"),
+        ("[neighbours]\nuse = 'checked'\n", "must name a global of the reference that may vary"),
+        ("[neighbours]\nevery = 1\n", "unknown field 'every'"),
+        ("[neighbours.vary]\ndim = {}\n", "neighbours.vary.dim must be a global whose value is a whole number"),
+        ("[neighbours.vary]\nrows = 3\n", "neighbours.vary.rows: a table of whole numbers is expected"),
+        ("[neighbours.vary]\nrows = { most = 3 }\n", "unknown field 'most'; known are least, multiple_of"),
+        ("[neighbours.vary]\nrows = { least = 3, multiple_of = 2 }\n", "least a multiple of multiple_of"),
+        ("[neighbours]\nkinds = ['odd']\n[neighbours.vary]\nrows = {}\n", "kinds must be a list of some of one_more"),
+        ("[neighbours]\nsizes = []\n[neighbours.vary]\nrows = {}\n", "sizes must be a list of some of full, smoke"),
+        (
+            "[shapes.full.least]\nvalues = { rows = 5 }\n[neighbours.vary]\nrows = {}\n",
+            "shapes.full.least has the name of a generated neighbour",
+        ),
+        (
+            "".join(f"[shapes.full.s{n}]\nvalues = {{ rows = {n + 1} }}\n" for n in range(17)),
+            "size full has 17 shapes; 16 are the most",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, more: str, said: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        _load(tmp_path, more)
+    assert said in str(caught.value)
+    assert "problem.toml" in str(caught.value)
+
+
+def test_a_shape_has_a_name_that_no_size_can_have(tmp_path: Path) -> None:
+    assert split_name(full_name("full", "ragged")) == ("full", "ragged")
+    assert split_name("full") == ("full", None)
+    with pytest.raises(ProblemError, match="a size is named in letters"):
+        _load(tmp_path, '[sizes."full/ragged"]\nrows = 5\n')
