@@ -108,6 +108,8 @@ class Client:
         tier: str | None = None,
         label: str | None = None,
         author: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        parent: str | None = None,
         requirements: Requirements | None = None,
         visibility: str | None = None,
         idempotency_key: str | None = None,
@@ -116,8 +118,9 @@ class Client:
         """Hand in a candidate. Return its record at once, or as soon as it is over within ``wait_s``.
 
         ``requirements`` are conditions for the device that evaluates it. ``limits`` are by name, and lower those of the
-        service: ``{"call_s": 5}``. ``tier`` is ``check`` (the verdict alone), ``quick`` or ``full``. ``None`` leaves an
-        option to the service. Raises ``RequestRefused``, ``ServiceUnreachable``.
+        service: ``{"call_s": 5}``. ``tier`` is ``check`` (the verdict alone), ``quick`` or ``full``. ``metadata`` is
+        a JSON object of yours, and ``parent`` the id of the submission that the candidate was derived from. ``None``
+        leaves an option to the service. Raises ``RequestRefused``, ``ServiceUnreachable``.
         """
         new: NewSubmission = {
             "problem": problem,
@@ -132,6 +135,8 @@ class Client:
             "tier": tier,
             "label": label,
             "author": author,
+            "metadata": metadata,
+            "parent": parent,
             "requirements": requirements,
             "visibility": visibility,
             "idempotency_key": idempotency_key,
@@ -219,7 +224,10 @@ class Client:
         )
 
     def submissions(self, *, limit: int = 50, cursor: str | None = None, **filters: str) -> SubmissionPage:
-        """Return a page of submissions, newest first. ``filters``: problem, device, status, verdict, author, label."""
+        """Return a page of submissions, newest first.
+
+        ``filters``: problem, device, status, verdict, author, label, parent.
+        """
         params: dict[str, str | int] = {"limit": limit, **filters}
         if cursor is not None:
             params["cursor"] = cursor

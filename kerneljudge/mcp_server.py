@@ -38,6 +38,8 @@ _OF_SUBMISSION: Final = (
     "size",
     "precision",
     "tier",
+    "metadata",
+    "parent",
     "speedup",
     "speedup_interval",
     "speedup_status",
@@ -93,11 +95,14 @@ class _Tools:
         require_gradients: bool | None = None,
         tier: Literal["check", "quick", "full"] | None = None,
         label: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        parent: str | None = None,
         wait_s: float = _WAIT_S,
     ) -> dict[str, Any]:
         """Submit Python source that defines ModelNew, and wait for the verdict and the feedback.
 
         tier="check" gives the verdict alone, soonest; "quick" adds a rough speedup; "full" is what leaderboards rank.
+        metadata is a JSON object to keep beside it; parent is the id of the submission that it improves on.
         Options that are left out are decided by the service. If there is no verdict within wait_s seconds, the status
         shows the progress. Then call read_submission with the returned id.
         """
@@ -111,6 +116,8 @@ class _Tools:
                 require_gradients=require_gradients,
                 tier=tier,
                 label=label,
+                metadata=metadata,
+                parent=parent,
             )
             return await _awaited(service, record, wait_s)
 

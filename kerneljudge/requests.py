@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Required
+from typing import Any, Required
 
 from typing_extensions import TypedDict
 
@@ -30,6 +30,8 @@ class SubmissionOptions(TypedDict, total=False):
     tier: str | None
     label: str | None
     author: str | None
+    metadata: Mapping[str, Any] | None
+    parent: str | None
     requirements: Requirements | None
     visibility: str | None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from sqlalchemy import JSON, DateTime, Dialect, Text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeDecorator
 
-__all__ = ["CleanText", "JsonData", "UtcDateTime", "clean_text", "json_safe"]
+__all__ = ["CleanText", "JsonData", "JsonText", "UtcDateTime", "clean_text", "json_safe"]
 
 
 def clean_text(text: str) -> str:
@@ -53,6 +54,19 @@ class JsonData(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - the interface
         return json_safe(value)
+
+
+class JsonText(TypeDecorator[Any]):
+    """JSON as text, which keeps the order of names and each number as it was written. ``JSONB`` keeps neither."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - the interface
+        return None if value is None else clean_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - the interface
+        return None if value is None else json.loads(value)
 
 
 class UtcDateTime(TypeDecorator[datetime]):

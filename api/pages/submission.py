@@ -28,6 +28,7 @@ __all__ = ["router"]
 router = APIRouter()
 
 _ROWS: Final = 50
+_CHILDREN: Final = 20
 _MAX_MESSAGE: Final = 6000
 _NOT_SHOWN: Final = frozenset({"mismatch", "kernels", "gradient_max_abs"})
 
@@ -41,11 +42,13 @@ def submissions_page(
     problem: Word = None,
     author: Word = None,
     label: Word = None,
+    parent: Word = None,
     verdict: ChosenVerdict = None,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """List submissions under the filters of the address, the latest first."""
     given = {"problem": problem or None, "author": author or None, "label": label or None, "verdict": verdict or None}
+    given["parent"] = parent or None
     page = page_of_submissions(session, Filters(**given), cursor, _ROWS, viewer=viewer)
     return render(
         request,
@@ -88,10 +91,17 @@ def submission_page(
         pattern=None if mismatch is None else error_pattern(mismatch),
         gradients=details.get("gradient_max_abs", {}),
         details={name: value for name, value in details.items() if name not in _NOT_SHOWN},
+        children=_children(session, submission, viewer),
         comparison=_comparison(session, submission, source, against, viewer) if record["source_shown"] else None,
         final=final,
         under_way=not final or _being_diagnosed(record),
     )
+
+
+def _children(session: Session, submission: Submission, viewer: Viewer) -> dict[str, Any]:
+    """Return the latest submissions that were derived from ``submission``, and whether there are more."""
+    page = page_of_submissions(session, Filters(parent=submission.id), limit=_CHILDREN, viewer=viewer)
+    return {"items": submission_records(session, page.items, viewer), "more": page.next_cursor is not None}
 
 
 def _being_diagnosed(record: SubmissionRecord) -> bool:

@@ -22,6 +22,7 @@ from kerneljudge.records import (
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchPage
 from storage.models import Batch
+from storage.submissions.parents import seen_ids
 
 __all__ = ["batch_list", "batch_record", "result_lines", "summary_record"]
 
@@ -88,11 +89,18 @@ def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, view
         with readers() as session:
             page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY)
             records = records_with_feedback(session, [submission for _, submission in page], viewer)
+            parents = seen_ids(session, (item.parent for item, _ in page), viewer)
         for (item, _), record in zip(page, records, strict=True):
             assert item.place is not None
             after = item.place
             result = ResultRecord(
-                cursor=item.place, line=item.line, label=item.label, cancelled=item.cancelled, submission=record
+                cursor=item.place,
+                line=item.line,
+                label=item.label,
+                metadata=item.user_metadata if record["source_shown"] else None,
+                parent=item.parent if item.parent in parents else None,
+                cancelled=item.cancelled,
+                submission=record,
             )
             yield to_json(ResultRecord, result) + "\n"
         if len(page) < _RESULTS_PER_QUERY:

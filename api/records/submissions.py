@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -38,6 +38,7 @@ from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Sub
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, waiting_for
 from storage.queue.workers import Worker, list_workers
 from storage.submissions.listing import queue_position
+from storage.submissions.parents import seen_ids
 from storage.submissions.submissions import Submissions
 
 __all__ = [
@@ -83,7 +84,8 @@ def current_record(
     """
     submissions = Submissions(session)
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
-    record = _submission_record(submission, workers, queue_position(session, submission), viewer)
+    parents = seen_ids(session, [submission.parent], viewer)
+    record = _submission_record(submission, workers, queue_position(session, submission), viewer, parents)
     # Without an evaluation there is no diagnosis. Only passed submissions are ever re-evaluated.
     if submission.evaluation is None or not record["source_shown"]:
         return record
@@ -100,7 +102,8 @@ def current_record(
 def submission_records(session: Session, submissions: Sequence[Submission], viewer: Viewer) -> list[SubmissionRecord]:
     """Return the records of ``submissions``, without their places in the queue."""
     workers = list_workers(session)
-    return [_submission_record(submission, workers, None, viewer) for submission in submissions]
+    parents = seen_ids(session, (submission.parent for submission in submissions), viewer)
+    return [_submission_record(submission, workers, None, viewer, parents) for submission in submissions]
 
 
 def records_with_feedback(
@@ -175,8 +178,13 @@ def attempt_list(submission: Submission, attempts: Sequence[Attempt], viewer: Vi
 
 
 def _submission_record(
-    submission: Submission, workers: Sequence[Worker], queue_position: int | None, viewer: Viewer
+    submission: Submission,
+    workers: Sequence[Worker],
+    queue_position: int | None,
+    viewer: Viewer,
+    parents: Collection[str],
 ) -> SubmissionRecord:
+    """Return the record of ``submission``. ``parents`` are ids of parents that the viewer may know of."""
     stored = submission.evaluation
     shown, owned = viewer.sees_source(submission), viewer.owns(submission)
     evaluation = None if stored is None else stored.to_evaluation()
@@ -199,6 +207,8 @@ def _submission_record(
             "tier": submission.tier,
             "label": submission.label,
             "author": submission.author,
+            "metadata": submission.user_metadata,
+            "parent": submission.parent if submission.parent in parents else None,
             "visibility": submission.visibility,
             "owner": submission.owner if owned else None,
             "source_shown": shown,
@@ -250,6 +260,7 @@ def _hidden(submission: Submission) -> dict[str, Any]:
         "flags": [],
         "details": {},
         "progress": None,
+        "metadata": None,
     }
 
 
@@ -310,7 +321,7 @@ def _verification_record(session: Session, submission_id: str, viewer: Viewer) -
 
 def _check_record(session: Session, check: Submission, viewer: Viewer) -> CheckRecord:
     attempts = Submissions(session).attempts_of(check.id)
-    record = _submission_record(check, (), None, viewer)
+    record = _submission_record(check, (), None, viewer, ())
     return CheckRecord(
         submission=check.id,
         status=record["status"],

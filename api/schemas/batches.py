@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from api.schemas.submissions import DeviceRequirements
+from api.schemas.submissions import DeviceRequirements, Metadata
 from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
 from storage.batches.webhooks import InvalidUrl, checked_url
 
@@ -26,6 +26,8 @@ class SubmissionDefaults(BaseModel):
     tier: TierName | None = None
     label: str | None = Field(default=None, max_length=200)
     author: str | None = Field(default=None, max_length=200)
+    metadata: Metadata | None = None
+    parent: str | None = Field(default=None, max_length=100)
     requirements: DeviceRequirements | None = None
     visibility: VisibilityName | None = None
 

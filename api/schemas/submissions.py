@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from evaluator.config import SETTABLE_LIMITS
 from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
+from storage.submissions.metadata import MAX_DEPTH, MAX_METADATA_BYTES, checked_metadata
 
-__all__ = ["DeviceRequirements", "PublishRequest", "SubmissionRequest", "WithdrawalRequest"]
+__all__ = ["DeviceRequirements", "Metadata", "PublishRequest", "SubmissionRequest", "WithdrawalRequest"]
 
 _EXACTLY_ONE: Final[list[JsonValue]] = [
     {"required": [given], "properties": {given: {"type": "string"}, other: {"type": "null"}}}
     for given, other in (("code", "response"), ("response", "code"))
+]
+
+
+Metadata = Annotated[
+    dict[str, Any],
+    AfterValidator(checked_metadata),
+    Field(
+        description=f"A JSON object of yours, returned as you gave it. At most {MAX_METADATA_BYTES} bytes as JSON "
+        f"without white space, and {MAX_DEPTH} objects or lists inside each other. Shown to whoever sees the source."
+    ),
 ]
 
 
@@ -74,6 +85,13 @@ class SubmissionRequest(BaseModel):
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="The name on the leaderboard.")
+    metadata: Metadata | None = None
+    parent: str | None = Field(
+        default=None,
+        max_length=100,
+        description="The id of the earlier submission that this candidate was derived from. Others see it where they "
+        "see that submission.",
+    )
     requirements: DeviceRequirements | None = Field(
         default=None, description="The devices that may evaluate it. Default: all of the kind."
     )

@@ -32,7 +32,7 @@ from api.schemas.batches import BatchHeader, BatchRequest
 from api.schemas.submissions import SubmissionRequest
 from api.services.auth import Caller
 from api.services.container import Services
-from api.services.submit import charge, default_device, resolve, visibility_for
+from api.services.submit import charge, check_parent, default_device, resolve, visibility_for
 from kerneljudge.records import DeviceKind
 from storage.access.quotas import refund_submissions
 from storage.access.visibility import Visibility
@@ -40,6 +40,7 @@ from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.models import Batch
 from storage.queue.fair_order import refuse_if_full
 from storage.submissions.deduplication import Ranks
+from storage.submissions.parents import seen_ids
 from storage.submissions.submissions import NewSubmission
 
 __all__ = ["NDJSON", "receive"]
@@ -174,20 +175,7 @@ class _Intake:
 
     def take(self, lines: Sequence[Line]) -> None:
         """Store one chunk of lines. Raises ``PayloadTooLarge``, ``QueueFull``, ``QuotaSpent``."""
-        with self._services.readers() as session:
-            device = default_device(session)
-        accepted: list[BatchLine] = []
-        refused: list[LineError] = []
-        for number, content in lines:
-            try:
-                request = SubmissionRequest.model_validate({**self._defaults, **_submission_of(content)})
-                accepted.append(BatchLine(number, self._resolved(request, device)))
-            except ValidationError as error:
-                refused.append(LineError(number, str(from_validation(error).detail)))
-            except ApiError as error:
-                refused.append(LineError(number, str(error.detail)))
-            except (ValueError, RecursionError) as error:
-                refused.append(LineError(number, f"not JSON: {error}"))
+        accepted, refused = self._read(lines)
         self._items += len(lines)
         most = self._services.settings.max_queued
         if self._items > most:
@@ -198,6 +186,31 @@ class _Intake:
             day = charge(session, self._services, self._caller, len(accepted))
         if day is not None:
             self._charged[day] = self._charged.get(day, 0) + len(accepted)
+
+    def _read(self, lines: Sequence[Line]) -> tuple[list[BatchLine], list[LineError]]:
+        """Return the valid submissions of some lines, and the errors of the others, by line."""
+        requests: dict[int, SubmissionRequest] = {}
+        refused: dict[int, str] = {}
+        for number, content in lines:
+            try:
+                requests[number] = SubmissionRequest.model_validate({**self._defaults, **_submission_of(content)})
+            except ValidationError as error:
+                refused[number] = str(from_validation(error).detail)
+            except ApiError as error:
+                refused[number] = str(error.detail)
+            except (ValueError, RecursionError) as error:
+                refused[number] = f"not JSON: {error}"
+        with self._services.readers() as session:
+            device = default_device(session)
+            parents = seen_ids(session, (request.parent for request in requests.values()), self._caller.viewer)
+        accepted: list[BatchLine] = []
+        for number, request in requests.items():
+            try:
+                check_parent(request, parents)
+                accepted.append(BatchLine(number, self._resolved(request, device)))
+            except ApiError as error:
+                refused[number] = str(error.detail)
+        return accepted, [LineError(number, message) for number, message in sorted(refused.items())]
 
     def end(self, digest: str) -> Batch:
         with self._services.sessions.begin() as session:

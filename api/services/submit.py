@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,9 +24,10 @@ from storage.models import Submission
 from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, capability_number
 from storage.queue.fair_order import refuse_if_full
+from storage.submissions.parents import seen_ids
 from storage.submissions.submissions import IdempotencyConflict, NewSubmission, Submissions
 
-__all__ = ["charge", "default_device", "resolve", "submit", "visibility_for"]
+__all__ = ["charge", "check_parent", "default_device", "resolve", "submit", "visibility_for"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def submit(services: Services, body: SubmissionRequest, caller: Caller, idempote
     Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``.
     """
     with services.sessions.begin() as session:
+        check_parent(body, seen_ids(session, [body.parent], caller.viewer))
         submissions = Submissions(session)
         devices = _devices(session, body)
         for device in devices:
@@ -71,6 +73,12 @@ def charge(session: Session, services: Services, caller: Caller, count: int) -> 
     return charge_submissions(session, caller.key_id, count, limit)
 
 
+def check_parent(body: SubmissionRequest, seen: Collection[str]) -> None:
+    """Raise ``InvalidRequest`` where the parent of ``body`` is not one of ``seen``, which the caller may know of."""
+    if body.parent is not None and body.parent not in seen:
+        raise InvalidRequest.on("parent", f"no submission {body.parent!r}")
+
+
 def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
     """Return the requested visibility, or ``public``.
 
@@ -101,6 +109,8 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
         tier=body.tier or "full",
         label=body.label,
         author=body.author,
+        metadata=body.metadata,
+        parent=body.parent,
         requirements=_requirements(body.requirements, device),
         owner=caller.client,
         visibility=visibility_for(caller, body.visibility),

@@ -183,7 +183,9 @@ def _by_service(service: Client, todo: _Todo, options: GradingOptions, *, with_s
             over = _answered(lambda: service.batch(batch["id"]))["finished"] is not None
             for result in _results(service, batch["id"], cursor):
                 cursor = result["cursor"]
-                record = result["submission"]
+                # The submission has the metadata of its first line, which may be a line of another batch.
+                own: dict[str, Any] = {name: result.get(name) for name in ("metadata", "parent")}
+                record = cast(SubmissionRecord, {**result["submission"], **own})
                 timed = with_samples and record["verdict"] == Verdict.PASSED and record["latency_ms"] is not None
                 series = _samples(service, str(record["id"])) if timed else ()
                 # A submission that failed and was retried meanwhile is over twice. The last time counts.
@@ -253,7 +255,10 @@ def _submission(work: Work) -> dict[str, Any]:
     if len(text) > MAX_BYTES // 4 and len(text.encode(errors="replace")) > MAX_BYTES:
         text = text.encode(errors="replace")[: MAX_BYTES + 1].decode(errors="replace")
     # A service accepts a label of at most 200 characters.
-    return {"problem": work.problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
+    line = {"problem": work.problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
+    # Left out where there is none, for a service from before them.
+    own = {"metadata": work.metadata, "parent": work.parent}
+    return line | {name: value for name, value in own.items() if value is not None}
 
 
 def _here(
@@ -293,11 +298,17 @@ def _here(
             elif left[entry.digest]:
                 # An unsettled result is not reused. A result is kept only while the same source comes again.
                 seen[entry.digest] = known
-            yield replace(known, entry=entry)
+            yield replace(known, entry=entry, record=_with_own(known.record, work))
         if unsettled:
             say(f"the machine was too noisy for {len(unsettled)} of them: they are measured once more")
         for entry, work in unsettled:
-            yield replace(grade(entry, work), again=True)
+            graded = grade(entry, work)
+            yield replace(graded, record=_with_own(graded.record, work), again=True)
+
+
+def _with_own(record: SubmissionRecord, work: Work) -> SubmissionRecord:
+    """Return ``record`` with the metadata and the parent of ``work``, whose grading others may share."""
+    return cast(SubmissionRecord, {**record, "metadata": work.metadata, "parent": work.parent})
 
 
 def _refused(entry: Entry, why: str, options: GradingOptions) -> _Graded:

@@ -31,6 +31,7 @@ _MISSING: Final = object()
 @dataclass(frozen=True)
 class Fields:
     """The names of a line's fields. With a ``key`` of ``None``, lines are identified by their numbers.
+    Without ``metadata`` or ``parent``, lines have none.
 
     A name may be a path, such as ``choices.0.message.content``. A field with that whole name takes precedence.
     """
@@ -39,12 +40,14 @@ class Fields:
     response: str = "response"
     problem: str = "problem"
     key: str | None = None
+    metadata: str | None = None
+    parent: str | None = None
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns of a table that hold these fields."""
-        names = {self.code, self.response, self.problem, *([] if self.key is None else [self.key])}
-        return frozenset(part for name in names for part in (name, name.partition(".")[0]))
+        names = {self.code, self.response, self.problem, self.key, self.metadata, self.parent} - {None}
+        return frozenset(part for name in names if name for part in (name, name.partition(".")[0]))
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Work:
     text: str
     is_response: bool
     sample: int
+    metadata: dict[str, Any] | None = None
+    parent: str | None = None
 
     @property
     def entry(self) -> Entry:
@@ -199,11 +204,12 @@ class Input:
                 found = self._problem_of(row)
                 key = self._key_of(row, number)
                 text, is_response = self._text_of(row)
+                metadata, parent = self._metadata_of(row), self._parent_of(row)
             except BadUsage as error:
                 yield Refused(where, str(error))
                 continue
             sample, samples[found] = samples[found], samples[found] + 1
-            yield Work(key, found, text, is_response, sample)
+            yield Work(key, found, text, is_response, sample, metadata, parent)
         if names and not usable:
             raise self._without_text(names)
 
@@ -245,6 +251,22 @@ class Input:
         if not isinstance(key, str | int):
             raise BadUsage(f"no key in the field {self._fields.key!r}")
         return str(key)
+
+    def _metadata_of(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        value = None if self._fields.metadata is None else _field(row, self._fields.metadata)
+        if value is None or value is _MISSING:
+            return None
+        if not isinstance(value, dict):
+            raise BadUsage(f"the field {self._fields.metadata!r} holds no object")
+        return value
+
+    def _parent_of(self, row: Mapping[str, Any]) -> str | None:
+        value = None if self._fields.parent is None else _field(row, self._fields.parent)
+        if value is None or value is _MISSING:
+            return None
+        if not isinstance(value, str):
+            raise BadUsage(f"the field {self._fields.parent!r} holds no id")
+        return value
 
     def _text_of(self, row: Mapping[str, Any]) -> tuple[str, bool]:
         """Return the text, and whether it is an answer.

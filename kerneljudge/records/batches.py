@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typing_extensions import TypedDict
 
 from kerneljudge.records.submissions import SubmissionRecord
@@ -176,6 +178,10 @@ class ResultRecord(TypedDict):
     """Its place in the order of completion; pass it as `cursor` to go on after it."""
     line: int
     label: str | None
+    metadata: dict[str, Any] | None
+    """The line's own, even where lines share a submission."""
+    parent: str | None
+    """The same."""
     cancelled: bool
     """The batch was cancelled before it began; its submission went on for another."""
     submission: SubmissionRecord

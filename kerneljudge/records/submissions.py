@@ -147,12 +147,16 @@ class SubmissionRecord(TypedDict):
     """The depth of grading. Leaderboards rank `full` alone."""
     label: str | None
     author: str | None
+    metadata: dict[str, Any] | None
+    """The JSON object that it was handed in with. It is never interpreted."""
+    parent: str | None
+    """The id of the submission that it was derived from; null where you do not see that one."""
     visibility: VisibilityName
     owner: str | None
     """The client whose key it was handed in with. Only for that client and for administrators."""
     source_shown: bool
     """Whether you may see the source. If not, whatever quotes it is empty here as well: message, hints, notes, flags,
-    feedback, diagnosis, details.
+    feedback, diagnosis, details, metadata.
     """
     withdrawal: WithdrawalRecord | None
     """Whether it was taken from the leaderboards, and why."""

@@ -158,6 +158,8 @@ class Batches:
                 "batch_id": batch_id,
                 "line": line.line,
                 "label": line.new.label,
+                "user_metadata": line.new.metadata,
+                "parent": line.new.parent,
                 "submission_id": answer.submission_id,
                 "shared": answer.shared,
                 "cancelled": False,

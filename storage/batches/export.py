@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, case, select
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy import Select, Text, and_, case, select, type_coerce
+from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Status
 from storage.access.visibility import ADMIN_VIEWER, Viewer
@@ -19,9 +19,10 @@ BATCH_COLUMNS: Final[Mapping[str, type]] = {
     "line": int, "label": str, "submission": str, "problem": str, "author": str, "device": str, "size": str,
     "precision": str, "tier": str, "status": str, "verdict": str, "gradients": str, "speedup": float,
     "speedup_low": float, "speedup_status": str, "speedup_training": float, "speedup_training_status": str,
-    "device_name": str, "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
+    "device_name": str, "shared": bool, "message": str, "parent": str, "metadata": str,
+    "submitted": datetime, "finished": datetime,
 }  # fmt: skip
-"""The columns of a row and their types; a value that is not known is ``None``."""
+"""The columns of a row and their types; a value that is not known is ``None``. ``metadata`` is JSON as text."""
 
 _AT_ONCE: Final = 1000
 
@@ -67,7 +68,7 @@ def batch_rows(
 
 
 def _rows(viewer: Viewer) -> Select[Any]:
-    cancelled = BatchItem.cancelled
+    cancelled, parent = BatchItem.cancelled, aliased(Submission)
     return (
         select(
             BatchItem.line.label("line"),
@@ -91,10 +92,15 @@ def _rows(viewer: Viewer) -> Select[Any]:
             BatchItem.shared.label("shared"),
             # A compiler's message quotes the source.
             case((viewer.source_visible(Submission), Submission.message), else_="").label("message"),
+            parent.id.label("parent"),
+            case((viewer.source_visible(Submission), type_coerce(BatchItem.user_metadata, Text)), else_=None).label(
+                "metadata"
+            ),
             Submission.submitted_at.label("submitted"),
             BatchItem.finished_at.label("finished"),
         )
         .select_from(BatchItem)
         .join(Submission, Submission.id == BatchItem.submission_id)
         .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id, isouter=True)
+        .join(parent, and_(parent.id == BatchItem.parent, viewer.visible(parent)), isouter=True)
     )

@@ -45,7 +45,8 @@ The share is lower on a CPU, because other processes always run there.
 """
 
 _COPIED_NOT: Final = frozenset(
-    {"label", "author", "idempotency_key", "dedup_key", "message", "build_s", "build_log", "progress_stage"}
+    {"label", "author", "user_metadata", "parent", "idempotency_key", "dedup_key"}
+    | {"message", "build_s", "build_log", "progress_stage"}
     | {
         "progress_message",
         "progress_share",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from storage.columns import JsonText
 from storage.models.base import Base
 
 __all__ = ["Batch", "BatchError", "BatchItem", "BatchStatus", "Webhook"]
@@ -66,6 +68,8 @@ class Batch(Base):
 class BatchItem(Base):
     """One line of a batch, and its submission, which other lines may have as well (see ``shared``).
 
+    ``user_metadata`` and ``parent`` are the line's own (see ``Submission``).
+
     ``place`` is its place in the batch's order of completion, ``None`` until its submission is over. ``cancelled``:
     the batch was cancelled while the submission went on for another batch.
     """
@@ -76,6 +80,8 @@ class BatchItem(Base):
     batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id"), primary_key=True)
     line: Mapped[int] = mapped_column(primary_key=True)
     label: Mapped[str | None]
+    user_metadata: Mapped[dict[str, Any] | None] = mapped_column(JsonText)
+    parent: Mapped[str | None] = mapped_column(index=True)
     submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), index=True)
     shared: Mapped[bool]
     cancelled: Mapped[bool]

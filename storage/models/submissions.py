@@ -10,6 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.vetting import without_figures
+from storage.columns import JsonText
 from storage.models.base import Base
 from storage.models.leases import Leased
 from storage.models.problems import StoredSource
@@ -33,6 +34,10 @@ class Submission(Leased, Base):
     leaderboard. ``owner`` is the client that handed the submission in, ``None`` for one without a key. ``visibility``:
     the part that others see (see ``storage.access.visibility``). ``withdrawn_*``: the actor, the time and the reason of
     its withdrawal from the leaderboards.
+
+    ``user_metadata``: a JSON object of its user, which is never interpreted. ``parent``: the id of the earlier
+    submission that the candidate was derived from. Of several lines of batches that share the submission, the first
+    one has decided both.
     """
 
     __tablename__ = "submissions"
@@ -45,6 +50,7 @@ class Submission(Leased, Base):
         Index(None, "author", "id"),
         Index(None, "label", "id"),
         Index(None, "owner", "id"),
+        Index(None, "parent", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -61,6 +67,8 @@ class Submission(Leased, Base):
     tier: Mapped[str] = mapped_column(default="full", server_default="full")
     label: Mapped[str | None]
     author: Mapped[str | None]
+    user_metadata: Mapped[dict[str, Any] | None] = mapped_column(JsonText)
+    parent: Mapped[str | None]
     idempotency_key: Mapped[str | None]
     content_digest: Mapped[str]
     dedup_key: Mapped[str | None] = mapped_column(index=True, unique=True)

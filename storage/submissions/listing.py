@@ -15,6 +15,7 @@ from evaluator.evaluation import Status
 from storage.access.visibility import ADMIN_VIEWER, Viewer
 from storage.models import StoredEvaluation, Submission
 from storage.queue.fair_order import ahead_of
+from storage.submissions.parents import derived_from
 
 __all__ = ["Filters", "Page", "page_of_submissions", "queue_position"]
 
@@ -29,6 +30,7 @@ class Filters:
     verdict: str | None = None
     author: str | None = None
     label: str | None = None
+    parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ def page_of_submissions(
             identity = StoredEvaluation.submission_id
             query = query.join(StoredEvaluation, identity == Submission.id)
             query = query.where(StoredEvaluation.verdict == wanted)
+        elif name == "parent":
+            query = query.where(derived_from(wanted, viewer))
         else:
             query = query.where(getattr(Submission, name) == wanted)
     if cursor is not None:

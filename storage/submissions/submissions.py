@@ -36,6 +36,7 @@ from storage.queue.eligibility import NO_REQUIREMENTS, Requirements
 from storage.queue.wakeups import request_wakeup
 from storage.submissions.completion import completed, reopened
 from storage.submissions.evaluations import store_evaluation
+from storage.submissions.metadata import canonical_json
 from storage.upsert import insert_into
 
 __all__ = [
@@ -103,7 +104,8 @@ class NewSubmission:
     """A submission to be queued. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
 
     ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``tier`` is one of
-    ``TIERS``. ``requirements``: further requirements for the device. ``owner`` is the client that hands it in; the
+    ``TIERS``. ``metadata`` is checked (see ``storage.submissions.metadata``), and the owner sees the ``parent``.
+    ``requirements``: further requirements for the device. ``owner`` is the client that hands it in; the
     ``idempotency_key`` is that client's. Raises ``ValueError``.
     """
 
@@ -118,6 +120,8 @@ class NewSubmission:
     tier: str = "full"
     label: str | None = None
     author: str | None = None
+    metadata: dict[str, Any] | None = None
+    parent: str | None = None
     idempotency_key: str | None = None
     requirements: Requirements = NO_REQUIREMENTS
     owner: str | None = None
@@ -157,6 +161,10 @@ class NewSubmission:
             content.append(self.tier)
         if self.visibility is not Visibility.PUBLIC:
             content.append(str(self.visibility))
+        if self.metadata is not None:
+            content.append(["metadata", canonical_json(self.metadata)])
+        if self.parent is not None:
+            content.append(["parent", self.parent])
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -200,6 +208,8 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "tier": new.tier,
         "label": new.label,
         "author": new.author,
+        "user_metadata": new.metadata,
+        "parent": new.parent,
         "idempotency_key": owned_key(new.owner, new.idempotency_key),
         "content_digest": new.content_digest,
         **new.requirements.columns,

@@ -28,7 +28,7 @@ from storage.queue.workers import heartbeat
 from tests.api.conftest import PROBLEMS, assert_problem
 from tests.api.inmemory import AppTransport
 from tests.api.keyring import Keyring
-from tests.api.seeds import Seeds, failed
+from tests.api.seeds import Seeds, failed, passed
 
 SECRET = "zq7moonlight"
 """Stands in everything that is private or hidden."""
@@ -159,7 +159,7 @@ def keep(http: httpx.Client, seeds: Seeds, problems: dict[str, Problem], visibil
     relu = problems["relu"]
     owned: dict[str, Any] = {"owner": "ada", "visibility": visibility, "author": "ada"}
     quoting = {"details": {"gradient_max_abs": {SECRET: 0.0}}, "log": SECRET, "hints": (SECRET,), "notes": (SECRET,)}
-    best = seeds.passed(source=SOURCE, **owned, evaluation={"speedup": 99.0, **quoting})
+    best = seeds.passed(source=SOURCE, **owned, metadata={SECRET: SECRET}, evaluation={"speedup": 99.0, **quoting})
     wrong = seeds.submit(source=SOURCE + "1", **owned)
     seeds.evaluate(wrong, failed(relu, Verdict.COMPILE_ERROR, f"error near {SECRET}", log=SECRET))
     waiting = seeds.submit(source=SOURCE + "2", **owned)
@@ -183,7 +183,7 @@ def private(http: httpx.Client, seeds: Seeds, keys: Keyring, problems: dict[str,
     header = {
         "name": SECRET,
         "visibility": "private",
-        "defaults": {"problem": "relu", "author": SECRET, "label": SECRET},
+        "defaults": {"problem": "relu", "author": SECRET, "label": SECRET, "metadata": {SECRET: SECRET}},
         "webhook": {"url": f"http://{SECRET}.example/", "secret": SECRET},
     }
     lines: list[Any] = [{"batch": header}, {"code": SOURCE}, {"code": SECRET}, {"problem": SECRET, "code": SOURCE}]
@@ -240,6 +240,99 @@ def test_what_shows_many_things_shows_a_client_his_own(http: httpx.Client, keys:
         workers = http.get("/api/v1/workers", headers=keys[client]).json()["items"]
         assert private.submissions[2] in [worker["current_submission"] for worker in workers]
         assert private.batch in http.get("/batches", headers=keys[client]).text
+
+
+@dataclass(frozen=True)
+class Family:
+    """Ada's private submission between two public ones, and her public batch, whose lines have private parents."""
+
+    oldest: str
+    middle: str
+    youngest: str
+    batch: str
+
+
+@pytest.fixture
+def family(http: httpx.Client, seeds: Seeds, keys: Keyring, problems: dict[str, Problem]) -> Family:
+    """Each derived from the one before."""
+    oldest = seeds.passed(owner="ada")
+    middle = seeds.passed(owner="ada", visibility=Visibility.PRIVATE, parent=oldest)
+    youngest = seeds.passed(owner="ada", parent=middle)
+    line = {"problem": "relu", "device": "cpu", "code": SOURCE, "parent": middle}
+    batch = http.post("/api/v1/batches", json={"submissions": [line, line]}, headers=keys["ada"]).json()
+    (waiting,) = http.get("/api/v1/submissions", params={"status": "queued"}).json()["items"]
+    seeds.evaluate(waiting["id"], passed(problems["relu"]))
+    return Family(oldest, middle, youngest, batch["id"])
+
+
+def test_a_private_parent_or_child_is_shown_on_no_route(http: httpx.Client, keys: Keyring, family: Family) -> None:
+    told = set()
+    for name, route in ROUTES.items():
+        if route.scope in (READ, NO_SCOPE):
+            for submission_id in (family.oldest, family.youngest) if "{submission_id}" in name else [""]:
+                ids = {"submission_id": submission_id, "batch_id": family.batch}
+                for client in (None, "bob"):
+                    assert family.middle not in ask(http, name, keys[client], **ids).text, (name, submission_id)
+                if family.middle in ask(http, name, keys["ada"], **ids).text:
+                    told.add(name)
+    # Its owner is told on these routes, so the test above looks at the right answers.
+    assert told >= {
+        "GET /submissions/{submission_id}",
+        "GET /api/v1/submissions",
+        "GET /api/v1/submissions/{submission_id}",
+        "GET /api/v1/submissions/{submission_id}/events",
+        "GET /api/v1/batches/{batch_id}/results",
+    }
+
+
+@pytest.mark.parametrize("format_", ["json", "csv", "parquet"])
+def test_a_private_parent_is_in_no_export(http: httpx.Client, keys: Keyring, family: Family, format_: str) -> None:
+    def export(client: str | None) -> bytes:
+        params = {"format": format_}
+        return http.get(f"/api/v1/batches/{family.batch}/results", params=params, headers=keys[client]).content
+
+    assert family.middle.encode() not in export(None) + export("bob")
+    assert family.middle.encode() in export("ada")
+
+
+def test_a_private_parent_has_no_children_for_others(http: httpx.Client, keys: Keyring, family: Family) -> None:
+    for path in ("/api/v1/submissions", "/submissions"):
+        for client, count in ((None, 0), ("bob", 0), ("ada", 2), ("root", 2)):
+            text = http.get(path, params={"parent": family.middle}, headers=keys[client]).text
+            assert (family.youngest in text) == (count > 0), (path, client)
+            if path.startswith("/api"):
+                assert len(json.loads(text)["items"]) == count
+    children = http.get("/api/v1/submissions", params={"parent": family.oldest}, headers=keys["bob"])
+    assert children.json()["items"] == []
+
+
+def test_a_private_parent_is_refused_as_one_that_does_not_exist(
+    http: httpx.Client, keys: Keyring, family: Family
+) -> None:
+    def refusals(client: str, parent: str) -> list[str]:
+        body = {**CODE["json"], "parent": parent}
+        single = http.post("/api/v1/submissions", json=body, headers=keys[client])
+        batch = http.post("/api/v1/batches", json={"submissions": [body]}, headers=keys[client]).json()
+        default = {"defaults": {"parent": parent}, "submissions": [CODE["json"]]}
+        by_default = http.post("/api/v1/batches", json=default, headers=keys[client]).json()
+        told = [single.json().get("detail", ""), *(str(each["errors"]) for each in (batch, by_default))]
+        return [each.replace(parent, "?") for each in told]
+
+    assert refusals("bob", family.middle) == refusals("bob", "sub_none")
+    assert refusals("ada", family.middle) == ["", "[]", "[]"]
+
+
+def test_a_line_of_a_private_batch_makes_nothing_a_child_for_others(
+    http: httpx.Client, keys: Keyring, family: Family
+) -> None:
+    line = {"problem": "relu", "code": SOURCE, "visibility": "public", "parent": family.oldest}
+    public = {**line, "parent": None}
+    http.post("/api/v1/batches", json={"submissions": [public]}, headers=keys["ada"]).raise_for_status()
+    body = {"visibility": "private", "submissions": [line]}
+    assert http.post("/api/v1/batches", json=body, headers=keys["ada"]).json()["shared"] == 1
+    for client, count in (("bob", 0), ("ada", 2)):
+        found = http.get("/api/v1/submissions", params={"parent": family.oldest}, headers=keys[client]).json()
+        assert len(found["items"]) == count
 
 
 def test_private_submissions_are_ranked_and_counted_nowhere(

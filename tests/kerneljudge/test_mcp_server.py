@@ -78,6 +78,9 @@ def test_an_agent_finds_a_problem_has_candidates_judged_and_reads_the_ranking(li
 
         passed = await call(agent, "evaluate", problem="relu", code=source(), device="cpu", label="mine")
         assert (passed["verdict"], passed["speedup"], passed["gradients"]) == ("passed", 2.0, "match")
+        own = {"metadata": {"step": 2}, "parent": passed["id"]}
+        child = await call(agent, "evaluate", problem="relu", code=source() + "#", device="cpu", tier="check", **own)
+        assert {name: child[name] for name in own} == own
         board = await call(agent, "show_leaderboard", problem="relu", device="cpu")
         assert [(entry["label"], entry["speedup"]) for entry in board["entries"]] == [("mine", 2.0)]
 

@@ -170,7 +170,7 @@ def test_a_database_in_memory_is_refused() -> None:
 
 
 def test_migrations_keep_what_is_stored(engine: Engine, settings: Settings, finish: Finish) -> None:
-    submission_id = finish()
+    submission_id = finish(metadata={"a": 1})
     for target in ("0002", "head"):
         with engine.begin() as connection:
             config = alembic_config()

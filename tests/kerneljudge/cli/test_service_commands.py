@@ -115,15 +115,31 @@ def test_every_option_of_submit_reaches_the_service(online: Cli, candidate: Path
     result = online(
         "submit", candidate, "-p", "linear_relu_divide", "--device", "cuda", "--size", "smoke", "--precision",
         "bfloat16", "--no-require-gradients", "--limits", "call_s=5", "--tier", "quick", "--label", "l",
-        "--author", "a", "--json",
+        "--author", "a", "--metadata", '{"step": 3}', "--json",
     )  # fmt: skip
     record = json.loads(result.stdout)
     wanted = {
         "problem": "linear_relu_divide", "device": "cuda", "size": "smoke", "precision": "bfloat16",
         "require_gradients": False, "limits": {"call_s": 5.0}, "tier": "quick", "label": "l",
-        "author": "a", "status": "queued",
+        "author": "a", "metadata": {"step": 3}, "parent": None, "status": "queued",
     }  # fmt: skip
     assert record | wanted == record
+
+
+def test_submit_names_the_parent(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    parent = seeds.passed()
+    result = online("submit", candidate, "-p", "relu", "--parent", parent, "--json")
+    assert json.loads(result.stdout)["parent"] == parent
+    refused = online("submit", candidate, "-p", "relu", "--parent", "sub_none")
+    assert refused.exit_code == 2
+    assert "no submission 'sub_none'" in refused.stderr
+
+
+@pytest.mark.parametrize(("metadata", "message"), [("{", "not JSON"), ("[1]", "must be a JSON object")])
+def test_metadata_that_is_no_object_is_bad_usage(online: Cli, candidate: Path, metadata: str, message: str) -> None:
+    result = online("submit", candidate, "-p", "relu", "--metadata", metadata)
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("command", ["submit", "grade"])

@@ -324,6 +324,35 @@ def test_through_a_service_and_resumed(online: Cli, tmp_path: Path, grading: Cal
     assert len(read_lines(out)) == 6
 
 
+def test_lines_keep_their_metadata_and_parents_through_a_service(
+    online: Cli, tmp_path: Path, seeds: Seeds, grading: Callable[[], None]
+) -> None:
+    parents = [seeds.passed(source=f"{SOURCE}# parent {number}\n") for number in range(2)]
+    lines = [
+        {"code": SOURCE, "meta": {"of": {"sample": 0}}, "from": parents[0]},
+        {"code": SOURCE, "meta": {"of": {"sample": 1}}, "from": parents[1]},
+        {"code": SOURCE, "meta": {}},
+    ]
+    given, out = write_lines(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
+    grading()
+    options = ("-p", "relu", "--device", "cpu", "--metadata-field", "meta.of", "--parent-field", "from")
+    result = online("grade", given, "--out", out, *options)
+    assert result.exit_code == 0, result.output
+    found = {line["key"]: (line["metadata"], line["parent"]) for line in read_lines(out)}
+    assert found == {"1": ({"sample": 0}, parents[0]), "2": ({"sample": 1}, parents[1]), "3": (None, None)}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [({"code": "a", "meta": 3}, "the field 'meta' holds no object"), ({"code": "a", "of": 3}, "'of' holds no id")],
+)
+def test_metadata_and_parents_of_another_form_are_refused(tmp_path: Path, line: dict[str, Any], message: str) -> None:
+    given = write_lines(tmp_path / "in.jsonl", {"code": "b"}, line)
+    (refused,) = survey(given, Fields(metadata="meta", parent="of"), problem="relu").refused
+    assert refused.where == "line 2"
+    assert message in refused.message
+
+
 def test_csv_is_written_and_read_again(online: Cli, tmp_path: Path, grading: Callable[[], None]) -> None:
     grading()
     given, out = given_lines(tmp_path), tmp_path / "out.csv"
