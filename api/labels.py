@@ -34,6 +34,7 @@ __all__ = [
     "moment",
     "seconds",
     "share",
+    "share_range",
     "size_of",
     "thousands",
     "times",
@@ -218,6 +219,11 @@ def share(value: float | None) -> str:
     if value is None:
         return _DASH
     return f"{100 * value:.0f} %" if value == 0 or value >= 0.1 else f"{100 * value:.1f} %"
+
+
+def share_range(value: IntervalRecord) -> str:
+    """Format the interval of a share in percent."""
+    return f"{100 * value['low']:.0f} {_DASH} {100 * value['high']:.0f} %"
 
 
 def thousands(number: int) -> str:

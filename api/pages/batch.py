@@ -63,9 +63,7 @@ def batch_page(
         summary=summary,
         curve=fast_p_curve(speedups, summary["overall"]["problems"]),
         thresholds=list(summary["overall"]["fast_p"]),
-        pass_at=[
-            (k, {f"{each['p']:g}": each["value"] for each in summary["pass_at_k"] if each["k"] == k}) for k in pass_at
-        ],
+        pass_at=[(k, {f"{each['p']:g}": each for each in summary["pass_at_k"] if each["k"] == k}) for k in pass_at],
         best=summary["best"][:_MAX_PROBLEMS],
         problems=[each["problem"] for each in summary["best"]],
         given=given,

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from api.records.encoding import to_json, to_text
 from api.records.submissions import records_with_feedback
-from evaluator.summary import summarise
+from evaluator.summaries.summary import summarise
 from kerneljudge.records import (
     BatchLinks,
     BatchList,

@@ -10,10 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evaluator.evaluation import SpeedupStatus, Verdict
+from evaluator.evaluation import Interval, SpeedupStatus, Verdict
 from evaluator.problems.memory_check import Planned
 from evaluator.problems.vetting import MEANING, Label, Vetting
-from evaluator.summary import THRESHOLDS, Summary
+from evaluator.summaries.summary import THRESHOLDS, Summary
 from kerneljudge.cli import diagnosis_tables
 from kerneljudge.records import (
     Board,
@@ -179,13 +179,17 @@ def summary(found: Summary) -> RenderableType:
     groups |= {f"level {level}": figures for level, figures in found.by_level.items()}
     groups |= {f"tag {tag}": figures for tag, figures in found.by_tag.items()}
     for name, figures in groups.items():
-        shares = (f"{100 * figures.fast_p[p]:.1f} %" for p in THRESHOLDS)
+        shares = (f"{100 * figures.fast_p[p]:.1f} %\n{_shares(figures.fast_p_interval.get(p))}" for p in THRESHOLDS)
         means = (_times(figures.geometric_mean), _times(figures.best_geometric_mean))
         table.add_row(Text(plain(name)), str(figures.problems), *shares, *means)
     parts.append(table)
-    chances = [f"pass@{each.k} {100 * each.value:.1f} %" for each in found.pass_at_k if each.p == 0]
+    chances = [
+        f"pass@{each.k} {100 * each.value:.1f} % {_shares(each.interval)}" for each in found.pass_at_k if each.p == 0
+    ]
     if chances:
         parts.append(_indented(", ".join(chances)))
+    if overall.problems:
+        parts.append(_indented("in brackets: 95 % intervals, if problems and candidates were drawn anew", "dim"))
     return Group(*parts)
 
 
@@ -349,6 +353,10 @@ def _times(value: float | None) -> str:
 
 def _interval(value: IntervalRecord | None) -> str:
     return "" if value is None else f"({value['low']:.2f} {_DASH} {value['high']:.2f})"
+
+
+def _shares(interval: Interval | None) -> str:
+    return "" if interval is None else f"({100 * interval.low:.0f} {_DASH} {100 * interval.high:.0f})"
 
 
 def _milliseconds(value: float | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from evaluator.candidates.candidate import MAX_BYTES
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
-from evaluator.summary import ProblemFacts, Summary, summarise
+from evaluator.summaries.summary import ProblemFacts, Summary, summarise
 from kerneljudge.cli import render
 from kerneljudge.cli.output import BadUsage, ExitStatus, emit, say, stderr
 from kerneljudge.cli.progress import ProgressLine

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from evaluator.config import TIERS
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
-from evaluator.summary import Graded
+from evaluator.summaries.summary import Graded
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading import parquet
 from kerneljudge.grading.sources import UnusableFile

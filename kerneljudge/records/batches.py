@@ -6,6 +6,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from kerneljudge.records.evaluations import IntervalRecord
 from kerneljudge.records.submissions import SubmissionRecord
 from kerneljudge.records.types import BatchStatusName, StatusName, Timestamp, VerdictName, VisibilityName
 
@@ -57,6 +58,8 @@ class FiguresRecord(TypedDict):
     """By p: the share of problems whose best candidate is correct with a speedup above p, the lower end of its interval
     included. Above 0, what has no speedup is not faster.
     """
+    fast_p_interval: dict[str, IntervalRecord]
+    """By p, like `fast_p`: its interval, if problems and candidates were drawn anew. Empty without a problem."""
     geometric_mean: float | None
     """Of the speedups of the correct candidates."""
     best_geometric_mean: float | None
@@ -72,6 +75,8 @@ class PassAtKRecord(TypedDict):
     k: int
     p: float
     value: float
+    interval: IntervalRecord
+    """Of `value`, if problems and candidates were drawn anew."""
 
 
 class BestRecord(TypedDict):

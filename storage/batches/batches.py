@@ -17,7 +17,7 @@ from sqlalchemy import case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
-from evaluator.summary import Graded, ProblemFacts
+from evaluator.summaries.summary import Graded, ProblemFacts
 from storage.access.visibility import ADMIN_VIEWER, Viewer, Visibility, owned_key
 from storage.clock import database_now
 from storage.ids import new_id

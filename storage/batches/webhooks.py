@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from evaluator.summary import summarise
+from evaluator.summaries.summary import summarise
 from storage.batches.batches import Batches
 from storage.clock import database_now
 from storage.metrics.counters import count

@@ -181,6 +181,8 @@ def test_a_batch_page_has_progress_figures_and_lines(http: httpx.Client, seeds: 
     html = page(http, f"/batches/{batch}")
     for words in ("a step", "3 of 4 are over", "fast_p over p", "pass@1", "100 %", "no valid source", "line 2"):
         assert words in html, words
+    # One problem, which is solved: Wilson's interval of 1 of 1.
+    assert html.count("21 \N{EN DASH} 100 %") >= 2
     assert 'data-live="2"' in html
     only = page(http, f"/batches/{batch}?verdict=invalid_source").partition('id="lines"')[2]
     assert ">invalid</bdi>" in only

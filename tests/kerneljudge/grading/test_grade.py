@@ -294,7 +294,7 @@ def test_through_a_service_and_resumed(online: Cli, tmp_path: Path, grading: Cal
     result = online("grade", given, "--out", out, "--device", "cpu", "--author", "me", "--eval-results", kb)
     assert result.exit_code == 1, result.output
     assert "2 of 3 passed" in result.stdout
-    assert "pass@1 66.7 %" in result.stdout
+    assert "pass@1 66.7 % (9 \N{EN DASH} 97)" in result.stdout
     assert "level 1" in result.stdout
     assert "grading: 0 of 3" in result.stderr
     lines = read_lines(out)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from evaluator.evaluation import SpeedupStatus, Verdict
+from evaluator.evaluation import Interval, SpeedupStatus, Verdict
+from evaluator.summaries.shares import share_interval
 
 __all__ = [
     "PASS_AT",
@@ -23,9 +24,12 @@ __all__ = [
     "PassAtK",
     "ProblemFacts",
     "Summary",
+    "chance",
     "fast_p",
+    "fastest_of",
     "geometric_mean",
     "pass_at_k",
+    "reached",
     "summarise",
 ]
 
@@ -89,11 +93,15 @@ class ProblemFacts:
 
 @dataclass(frozen=True)
 class PassAtK:
-    """The chance that one of ``k`` candidates is right with a speedup above ``p``, averaged over the problems."""
+    """The chance that one of ``k`` candidates is right with a speedup above ``p``, averaged over the problems.
+
+    ``interval`` is of ``value`` (see ``evaluator.summaries.shares``).
+    """
 
     k: int
     p: float
     value: float
+    interval: Interval
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,8 @@ class Figures:
 
     ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled``, ``not_vetted`` and ``weights_fixed`` are
     right and have no figure for that reason, and ``untimed`` because nothing was timed. They are in ``correct``, and in
-    no mean and no ``fast_p`` above 0. ``fast_p`` is by threshold.
+    no mean and no ``fast_p`` above 0. ``fast_p`` is by threshold, and so is ``fast_p_interval``. The latter is
+    empty without a problem.
     """
 
     problems: int
@@ -131,12 +140,17 @@ class Figures:
     untimed: int
     solved: int
     fast_p: Mapping[float, float]
+    fast_p_interval: Mapping[float, Interval]
     geometric_mean: float | None
     best_geometric_mean: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""
-        return {**vars(self), "fast_p": {f"{p:g}": share for p, share in self.fast_p.items()}}
+        return {
+            **vars(self),
+            "fast_p": {f"{p:g}": share for p, share in self.fast_p.items()},
+            "fast_p_interval": {f"{p:g}": asdict(interval) for p, interval in self.fast_p_interval.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -156,7 +170,7 @@ class Summary:
         return {
             "overall": self.overall.to_dict(),
             "verdicts": {str(verdict): count for verdict, count in self.verdicts.items()},
-            "pass_at_k": [vars(each) for each in self.pass_at_k],
+            "pass_at_k": [asdict(each) for each in self.pass_at_k],
             "by_level": {str(level): figures.to_dict() for level, figures in self.by_level.items()},
             "by_tag": {tag: figures.to_dict() for tag, figures in self.by_tag.items()},
             "best": [vars(each) for each in self.best],
@@ -228,7 +242,9 @@ def summarise(
 def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
     """Return the figures of candidates grouped by their problems."""
     every = [graded for group in groups for graded in group]
-    best = [found for found in map(_fastest, groups) if found is not None]
+    fastest = [fastest_of(group) for group in groups]
+    best = [found for found in fastest if found is not None]
+    intervals = {p: share_interval([reached(found, p) for found in fastest]) for p in THRESHOLDS}
 
     def without_speedup(status: SpeedupStatus) -> int:
         return sum(graded.correct and graded.speedup_status is status for graded in every)
@@ -245,6 +261,7 @@ def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
         untimed=sum(graded.correct and graded.speedup is None and graded.speedup_status is None for graded in every),
         solved=len(best),
         fast_p={p: fast_p(best, len(groups), p) for p in THRESHOLDS},
+        fast_p_interval={p: interval for p, interval in intervals.items() if interval is not None},
         geometric_mean=_mean_speedup(every),
         best_geometric_mean=_mean_speedup(best),
     )
@@ -259,13 +276,25 @@ def _pass_at_k(groups: Sequence[Sequence[Graded]]) -> tuple[PassAtK, ...]:
         if k > fewest:
             break
         for p in THRESHOLDS:
-            each = (pass_at_k(len(group), sum(one.faster_than(p) for one in group), k) for group in graded if group)
-            found.append(PassAtK(k, p, math.fsum(each) / len(groups)))
+            chances = [chance(group, k, p) for group in graded]
+            interval = share_interval(chances)
+            assert interval is not None
+            found.append(PassAtK(k, p, math.fsum(chances) / len(groups), interval))
     return tuple(found)
 
 
+def reached(best: Graded | None, p: float) -> float:
+    """Return 1 where the best candidate of a problem is faster than ``p``, else 0."""
+    return float(best is not None and best.faster_than(p))
+
+
+def chance(group: Sequence[Graded], k: int, p: float) -> float:
+    """Return pass@k of one problem's graded candidates; 0 of none. Raises ``ValueError`` where they are too few."""
+    return pass_at_k(len(group), sum(one.faster_than(p) for one in group), k) if group else 0.0
+
+
 def _best_of(problem: str, group: Sequence[Graded]) -> Best:
-    fastest = _fastest(group)
+    fastest = fastest_of(group)
     return Best(
         problem=problem,
         candidates=sum(graded.verdict is not None for graded in group),
@@ -276,7 +305,7 @@ def _best_of(problem: str, group: Sequence[Graded]) -> Best:
     )
 
 
-def _fastest(group: Iterable[Graded]) -> Graded | None:
+def fastest_of(group: Iterable[Graded]) -> Graded | None:
     """The first of the right candidates with the highest certain speedup; untimed ones come last."""
     return max((graded for graded in group if graded.correct), key=_rank, default=None)
 

@@ -10,7 +10,8 @@ import random
 import pytest
 
 from evaluator.evaluation import SpeedupStatus, Verdict
-from evaluator.summary import THRESHOLDS, Graded, ProblemFacts, fast_p, geometric_mean, pass_at_k, summarise
+from evaluator.summaries.shares import share_interval
+from evaluator.summaries.summary import THRESHOLDS, Graded, ProblemFacts, fast_p, geometric_mean, pass_at_k, summarise
 
 PASSED, WRONG, REFUSED = Verdict.PASSED, Verdict.WRONG_OUTPUT, Verdict.COMPILE_ERROR
 
@@ -156,3 +157,20 @@ def test_what_has_no_figure_is_counted_apart() -> None:
     assert (found.correct, found.unsettled, found.not_vetted, found.weights_fixed) == (4, 1, 1, 1)
     assert summarise([Graded("a", Verdict.PASSED), Graded("a", Verdict.PASSED, 1.5)]).overall.untimed == 1
     assert (found.geometric_mean, found.fast_p[0.0], found.fast_p[1.0]) == (pytest.approx(4.0), 0.8, 0.2)
+
+
+def test_shares_and_chances_have_intervals_over_all_problems() -> None:
+    candidates = [Graded(str(number), PASSED if number < 6 else WRONG, 2.0) for number in range(10)]
+    for problems, count in ((None, 10), ([str(number) for number in range(20)], 20)):
+        summary = summarise(candidates, {"1": ProblemFacts(1, ("x",))}, problems)
+        expected = share_interval([1.0] * 6 + [0.0] * (count - 6))
+        assert summary.overall.fast_p_interval[1.0] == expected
+        assert set(summary.overall.fast_p_interval) == set(THRESHOLDS)
+        assert next(each.interval for each in summary.pass_at_k if each.p == 1.0) == expected
+        assert summary.by_tag["x"].fast_p_interval[1.0] == summary.by_level[1].fast_p_interval[1.0]
+    assert summarise([]).overall.fast_p_interval == {}
+
+
+def test_two_summaries_of_the_same_results_agree() -> None:
+    candidates = [Graded(str(number % 7), PASSED if number % 3 else WRONG, 0.1 * number) for number in range(70)]
+    assert json.dumps(summarise(candidates).to_dict()) == json.dumps(summarise(candidates).to_dict())
