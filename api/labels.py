@@ -32,6 +32,7 @@ __all__ = [
     "measured",
     "milliseconds",
     "moment",
+    "points",
     "seconds",
     "share",
     "share_range",
@@ -219,6 +220,11 @@ def share(value: float | None) -> str:
     if value is None:
         return _DASH
     return f"{100 * value:.0f} %" if value == 0 or value >= 0.1 else f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    """Format the difference of two shares in percentage points, with its sign."""
+    return f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}") if round(1000 * value) else "0.0"
 
 
 def share_range(value: IntervalRecord) -> str:

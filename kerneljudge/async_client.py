@@ -16,7 +16,7 @@ import httpx
 from evaluator.evaluation import Status
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
-from kerneljudge.records import Board, ProblemRecord, ProblemSummary, SubmissionRecord
+from kerneljudge.records import Board, ComparisonRecord, ProblemRecord, ProblemSummary, SubmissionRecord
 from kerneljudge.requests import NewSubmission
 
 __all__ = ["AsyncClient", "gather"]
@@ -120,6 +120,11 @@ class AsyncClient:
         """Cancel a submission. A submission that is over stays as it is."""
         answer = await self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}")
         return cast(SubmissionRecord, answer)
+
+    async def compare_batches(self, batch_id: str, other: str) -> ComparisonRecord:
+        """Compare two batches on the problems that both have. Raises ``RequestRefused`` if their conditions differ."""
+        path = f"/api/v1/batches/{_http.segment(batch_id)}/comparison"
+        return cast(ComparisonRecord, await self._request("GET", path, params={"other": other}))
 
     async def problems(self) -> list[ProblemSummary]:
         """Return all problems, without their references."""

@@ -27,6 +27,7 @@ from kerneljudge.records import (
     AttemptRecord,
     BatchRecord,
     Board,
+    ComparisonRecord,
     DiagnosisRecord,
     ProblemRecord,
     ProblemSummary,
@@ -251,6 +252,11 @@ class Client:
     def batch(self, batch_id: str) -> BatchRecord:
         """Return a batch with its progress and its summary."""
         return cast(BatchRecord, self._request("GET", f"/api/v1/batches/{_http.segment(batch_id)}"))
+
+    def compare_batches(self, batch_id: str, other: str) -> ComparisonRecord:
+        """Compare two batches on the problems that both have. Raises ``RequestRefused`` if their conditions differ."""
+        path = f"/api/v1/batches/{_http.segment(batch_id)}/comparison"
+        return cast(ComparisonRecord, self._request("GET", path, params={"other": other}))
 
     def batch_results(self, batch_id: str, cursor: int = 0) -> list[ResultRecord]:
         """Return the finished items after ``cursor``, in the order of completion."""

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query, Request, Response
 from api.pages.charts.curves import fast_p_curve
 from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
-from api.records.batches import batch_list, batch_record
-from api.services.auth import READS, KnownBatch, ViewerDep
+from api.records.batches import batch_list, batch_record, comparison_record
+from api.services.auth import READS, KnownBatch, ViewerDep, seen_batch
 from api.services.container import ReadSession
 from storage.batches.batches import Batches
+from storage.batches.comparison import NotComparable
 from storage.batches.export import batch_rows_after
 
 __all__ = ["router"]
@@ -69,4 +70,28 @@ def batch_page(
         given=given,
         rows=rows[:_ROWS],
         more=rows[_ROWS - 1]["line"] if len(rows) > _ROWS else None,
+    )
+
+
+@router.get("/batches/{batch_id}/comparison", dependencies=[READS])
+def comparison_page(
+    request: Request, known: KnownBatch, session: ReadSession, viewer: ViewerDep, other: Word = None
+) -> Response:
+    """Show the differences between a batch and another one; without ``other``, the batches to choose from."""
+    page = Batches(session).page(None, _BATCHES, viewer=viewer)
+    comparison, obstacle = None, ""
+    if other:
+        try:
+            comparison = comparison_record(session, known, seen_batch(session, other, viewer))
+        except NotComparable as error:
+            obstacle = str(error)
+    return render(
+        request,
+        "comparison.html",
+        batch=known,
+        other=other or "",
+        batches=[each for each in page.items if each.id != known.id],
+        comparison=comparison,
+        ks=[] if comparison is None else sorted({each["k"] for each in comparison["pass_at_k"]}),
+        obstacle=obstacle,
     )

@@ -25,7 +25,7 @@ __all__ = ["base_url", "query", "render"]
 _API: Final = Path(__file__).parents[1]
 _STATIC: Final = _API / "static"
 _FILTERS: Final = (
-    "as_time", "figure", "first_upper", "interval", "machine", "milliseconds", "moment", "seconds", "share",
+    "as_time", "figure", "first_upper", "interval", "machine", "milliseconds", "moment", "points", "seconds", "share",
     "share_range", "size_of", "thousands", "times",
 )  # fmt: skip
 _MAX_PRETTY: Final = 4000

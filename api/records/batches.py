@@ -9,22 +9,29 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from api.records.encoding import to_json, to_text
 from api.records.submissions import records_with_feedback
+from evaluator.evaluation import Interval
 from evaluator.summaries.summary import summarise
 from kerneljudge.records import (
     BatchLinks,
     BatchList,
     BatchRecord,
+    ComparedBatch,
+    ComparisonRecord,
+    FastPDifferenceRecord,
+    IntervalRecord,
     LineErrorRecord,
+    PassAtKDifferenceRecord,
     ResultRecord,
     SummaryRecord,
     WebhookRecord,
 )
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchPage
+from storage.batches.comparison import compare_batches, device_names_of
 from storage.models import Batch
 from storage.submissions.parents import seen_ids
 
-__all__ = ["batch_list", "batch_record", "result_lines", "summary_record"]
+__all__ = ["batch_list", "batch_record", "comparison_record", "result_lines", "summary_record"]
 
 _ERRORS_SHOWN: Final = 100
 _RESULTS_PER_QUERY: Final = 100
@@ -62,7 +69,13 @@ def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: boo
             url=webhook.url, attempts=webhook.attempts, delivered=to_text(webhook.delivered_at), message=webhook.message
         ),
         summary=summary_record(session, batch.id) if summary else None,
-        links=BatchLinks(self=base, results=f"{base}/results", events=f"{base}/events", summary=f"{base}/summary"),
+        links=BatchLinks(
+            self=base,
+            results=f"{base}/results",
+            events=f"{base}/events",
+            summary=f"{base}/summary",
+            comparison=f"{base}/comparison",
+        ),
     )
 
 
@@ -78,6 +91,59 @@ def summary_record(session: Session, batch_id: str, problems: Collection[str] | 
     graded = batches.graded(batch_id)
     facts = batches.facts({each.problem for each in graded} if problems is None else set(problems))
     return cast(SummaryRecord, summarise(graded, facts, problems).to_dict())
+
+
+def comparison_record(session: Session, batch: Batch, other: Batch) -> ComparisonRecord:
+    """Return the comparison of two batches. Raises ``NotComparable``."""
+    found = compare_batches(session, batch.id, other.id)
+    sides = [
+        ComparedBatch(
+            id=side.id,
+            name=side.name,
+            candidates=candidates,
+            ungraded=ungraded,
+            device_names=list(device_names_of(session, side.id)),
+            only=list(only),
+        )
+        for side, candidates, ungraded, only in zip(
+            (batch, other), found.candidates, found.ungraded, (found.first_only, found.second_only), strict=True
+        )
+    ]
+    return ComparisonRecord(
+        batch=sides[0],
+        other=sides[1],
+        problems=list(found.problems),
+        unequal=found.unequal,
+        fast_p=[
+            FastPDifferenceRecord(
+                p=each.p,
+                batch=each.first,
+                other=each.second,
+                difference=each.difference,
+                interval=_interval(each.interval),
+                both=each.both,
+                batch_only=each.first_only,
+                other_only=each.second_only,
+                neither=each.neither,
+            )
+            for each in found.fast_p
+        ],
+        pass_at_k=[
+            PassAtKDifferenceRecord(
+                k=each.k,
+                p=each.p,
+                batch=each.first,
+                other=each.second,
+                difference=each.difference,
+                interval=_interval(each.interval),
+            )
+            for each in found.pass_at_k
+        ],
+    )
+
+
+def _interval(interval: Interval) -> IntervalRecord:
+    return IntervalRecord(low=interval.low, high=interval.high, level=interval.level)
 
 
 def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, viewer: Viewer) -> Iterator[str]:

@@ -10,19 +10,20 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from api.http.errors import problems
-from api.records.batches import batch_list, batch_record, result_lines, summary_record
+from api.http.errors import Conflict, problems
+from api.records.batches import batch_list, batch_record, comparison_record, result_lines, summary_record
 from api.records.encoding import to_json
 from api.routes.submissions import IdempotencyKey, creation_headers
 from api.schemas.batches import BatchRequest
-from api.services.auth import READS, SUBMITS, CallerDep, KnownBatch, OwnBatch, ViewerDep
+from api.services.auth import READS, SUBMITS, CallerDep, KnownBatch, OwnBatch, ViewerDep, seen_batch
 from api.services.batch_upload import NDJSON, receive
 from api.services.container import ReadSession, Services, ServicesDep, WriteSession
 from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
 from evaluator.logs import add_fields
-from kerneljudge.records import BatchList, BatchRecord, SummaryRecord
+from kerneljudge.records import BatchList, BatchRecord, ComparisonRecord, SummaryRecord
 from storage.access.visibility import Viewer
 from storage.batches.batches import Batches
+from storage.batches.comparison import NotComparable
 from storage.batches.export import BATCH_COLUMNS, batch_rows
 
 __all__ = ["STREAMED", "router"]
@@ -119,6 +120,24 @@ def read_summary(
 ) -> SummaryRecord:
     """Summarize the results so far: fast_p, pass@k and means, by level and by tag."""
     return summary_record(session, known.id, problem)
+
+
+@router.get("/{batch_id}/comparison", dependencies=[READS], responses=problems(404, 409, 422))
+def compare_with(
+    known: KnownBatch,
+    session: ReadSession,
+    viewer: ViewerDep,
+    other: Annotated[str, Query(max_length=100, description="The id of the other batch.")],
+) -> ComparisonRecord:
+    """Compare the batch with another one on the problems that both have: differences of fast_p and pass@k, in pairs.
+
+    The answer is 409 where both have a problem under different conditions: version, device, size, precision, baseline,
+    tier, limits or `require_gradients`.
+    """
+    try:
+        return comparison_record(session, known, seen_batch(session, other, viewer))
+    except NotComparable as error:
+        raise Conflict(str(error)) from error
 
 
 _RESULTS: Final[dict[int | str, dict[str, Any]]] = {

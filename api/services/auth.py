@@ -43,6 +43,7 @@ __all__ = [
     "ViewerDep",
     "address_of",
     "identify",
+    "seen_batch",
     "seen_submission",
 ]
 
@@ -176,7 +177,12 @@ OwnSubmission = Annotated[Submission, Depends(_own_submission)]
 
 def _known_batch(batch_id: str, services: ServicesDep, viewer: ViewerDep) -> Batch:
     with services.readers() as session:
-        batch = Batches(session).get(batch_id)
+        return seen_batch(session, batch_id, viewer)
+
+
+def seen_batch(session: Session, batch_id: str, viewer: Viewer) -> Batch:
+    """Return the batch with this id. Raises ``NotFound`` also where ``viewer`` does not see it."""
+    batch = Batches(session).get(batch_id)
     if batch is None or not viewer.sees(batch):
         raise NotFound(f"no batch {batch_id!r}")
     return batch

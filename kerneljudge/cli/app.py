@@ -33,7 +33,7 @@ from kerneljudge.cli.options import (
 from kerneljudge.cli.output import BadUsage, ExitStatus, as_error, emit, finish, say, stderr, turned_into_exits
 from kerneljudge.cli.problems import problems_app
 from kerneljudge.cli.progress import ProgressLine
-from kerneljudge.cli.service_commands import grade, leaderboard, submit
+from kerneljudge.cli.service_commands import batches_app, grade, leaderboard, submit
 from kerneljudge.client import DEFAULT_URL
 from kerneljudge.grading import local
 from kerneljudge.grading.sources import problems_folder, read_given
@@ -243,5 +243,6 @@ def mcp(url: Url = DEFAULT_URL) -> None:
         make_server(url).run("stdio")
 
 
+app.add_typer(batches_app, name="batches")
 app.add_typer(keys_app, name="keys")
 app.add_typer(problems_app, name="problems")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from evaluator.evaluation import Status
-from kerneljudge.cli import follow, render, service
+from kerneljudge.cli import comparison_table, follow, render, service
 from kerneljudge.cli.options import (
     AsJson,
     AsResponse,
@@ -34,7 +34,13 @@ from kerneljudge.grading.options import GradingOptions
 from kerneljudge.grading.sources import read_given
 from kerneljudge.requests import SubmissionOptions
 
-__all__ = ["grade", "leaderboard", "submit"]
+__all__ = ["batches_app", "grade", "leaderboard", "submit"]
+
+batches_app = typer.Typer(
+    no_args_is_help=True,
+    help="Batches of a service.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def submit(
@@ -195,6 +201,22 @@ def leaderboard(
             return
         for board in boards:
             render.write(render.leaderboard(board))
+
+
+@batches_app.command("compare")
+def compare_batches(
+    batch: Annotated[str, typer.Argument(help="The batch's id.")],
+    other: Annotated[str, typer.Argument(help="The id of the batch that is subtracted.")],
+    url: Url = DEFAULT_URL,
+    json_: AsJson = False,
+) -> None:
+    """Compare two batches on the problems that both have: differences of fast_p and pass@k, with intervals."""
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
+        found = client.compare_batches(batch, other)
+        if json_:
+            emit(found)
+        else:
+            render.write(comparison_table.comparison(found, render.plain))
 
 
 def _object(text: str) -> dict[str, Any]:

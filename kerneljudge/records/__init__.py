@@ -18,6 +18,12 @@ from kerneljudge.records.batches import (
     SummaryRecord,
     WebhookRecord,
 )
+from kerneljudge.records.comparisons import (
+    ComparedBatch,
+    ComparisonRecord,
+    FastPDifferenceRecord,
+    PassAtKDifferenceRecord,
+)
 from kerneljudge.records.diagnoses import CountersRecord, DiagnosisRecord, DiagnosisResult, FaultRecord
 from kerneljudge.records.evaluations import (
     ErrorRecord,
@@ -89,12 +95,15 @@ __all__ = [
     "BestRecord",
     "Board",
     "CheckRecord",
+    "ComparedBatch",
+    "ComparisonRecord",
     "CountersRecord",
     "DeviceKind",
     "DiagnosisRecord",
     "DiagnosisResult",
     "DiagnosisStatusName",
     "ErrorRecord",
+    "FastPDifferenceRecord",
     "FaultRecord",
     "FiguresRecord",
     "FlagKindName",
@@ -111,6 +120,7 @@ __all__ = [
     "LineErrorRecord",
     "LinkRecord",
     "NewKeyRecord",
+    "PassAtKDifferenceRecord",
     "PassAtKRecord",
     "Precision",
     "ProblemList",

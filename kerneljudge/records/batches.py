@@ -123,6 +123,8 @@ class BatchLinks(TypedDict):
     results: str
     events: str
     summary: str
+    comparison: str
+    """With `?other=` and the id of another batch."""
 
 
 class BatchRecord(TypedDict):

@@ -69,6 +69,7 @@ ROUTES = {
     "GET /problems/{problem_id}": Route(READ),
     "GET /batches": Route(READ),
     "GET /batches/{batch_id}": Route(READ),
+    "GET /batches/{batch_id}/comparison": Route(READ),
     "GET /healthz": Route(NO_SCOPE),
     "GET /readyz": Route(NO_SCOPE),
     "GET /metrics": Route(READ),
@@ -95,6 +96,7 @@ ROUTES = {
     "GET /api/v1/batches": Route(READ, 200, {"params": {"limit": 100}}),
     "GET /api/v1/batches/{batch_id}": Route(READ),
     "GET /api/v1/batches/{batch_id}/summary": Route(READ),
+    "GET /api/v1/batches/{batch_id}/comparison": Route(READ, 404, {"params": {"other": "bat_none"}}),
     "GET /api/v1/batches/{batch_id}/results": Route(READ),
     "GET /api/v1/batches/{batch_id}/events": Route(READ),
     "DELETE /api/v1/batches/{batch_id}": Route(SUBMIT),
@@ -240,6 +242,22 @@ def test_what_shows_many_things_shows_a_client_his_own(http: httpx.Client, keys:
         workers = http.get("/api/v1/workers", headers=keys[client]).json()["items"]
         assert private.submissions[2] in [worker["current_submission"] for worker in workers]
         assert private.batch in http.get("/batches", headers=keys[client]).text
+
+
+def test_a_private_batch_is_no_side_of_a_comparison_for_others(
+    http: httpx.Client, keys: Keyring, private: Kept, problems: dict[str, Problem]
+) -> None:
+    own = http.post("/api/v1/batches", json={"submissions": [CODE["json"]]}, headers=keys["bob"]).json()["id"]
+    for path in ("/api/v1/batches/{}/comparison", "/batches/{}/comparison"):
+        for client, status in ((None, 404), ("bob", 404), ("ada", 200)):
+            answer = http.get(path.format(own), params={"other": private.batch}, headers=keys[client])
+            unknown = http.get(path.format(own), params={"other": "bat_none"}, headers=keys[client])
+            assert answer.status_code == status, (path, client, answer.text)
+            assert unknown.status_code == 404
+            assert (SECRET in answer.text) == (status == 200)
+    # Nor is it offered to them.
+    assert private.batch not in http.get(f"/batches/{own}/comparison", headers=keys["bob"]).text
+    assert private.batch in http.get(f"/batches/{own}/comparison", headers=keys["ada"]).text
 
 
 @dataclass(frozen=True)

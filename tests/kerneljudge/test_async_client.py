@@ -83,7 +83,7 @@ def test_what_is_public_stays_so() -> None:
 
 
 def test_both_clients_are_asked_in_the_same_way() -> None:
-    for name in ("problems", "problem", "cancel", "wait", "get"):
+    for name in ("problems", "problem", "cancel", "wait", "get", "compare_batches"):
         ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (AsyncClient, Client))
         assert ours.parameters == theirs.parameters, name
 
@@ -107,6 +107,21 @@ def test_a_submission_is_handed_in_and_awaited(live: LiveServer) -> None:
         assert set(refused.value.fields) == {"size"}
 
     with_client(live, use)
+
+
+def test_two_batches_are_compared(live: LiveServer) -> None:
+    line = b'{"problem": "relu", "device": "cpu", "code": "x = 1"}\n'
+    with Client(live.url) as client:
+        batch = client.submit_batch([line], idempotency_key="compared")["id"]
+        expected = client.compare_batches(batch, batch)
+
+    async def use(service: AsyncClient) -> None:
+        assert await service.compare_batches(batch, batch) == expected
+        with pytest.raises(RequestRefused, match="no batch 'none'"):
+            await service.compare_batches(batch, "none")
+
+    with_client(live, use)
+    assert expected["problems"] == ["relu"]
 
 
 def test_waiting_has_an_end(live: LiveServer) -> None:

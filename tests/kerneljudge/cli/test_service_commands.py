@@ -12,6 +12,7 @@ import pytest
 from evaluator.diagnosis.findings import Fault
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
+from kerneljudge.client import Client
 from kerneljudge.records import SubmissionRecord
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.kerneljudge.conftest import KNOWN, PROBLEM_IDS, Cli
@@ -133,6 +134,29 @@ def test_submit_names_the_parent(online: Cli, candidate: Path, seeds: Seeds) -> 
     refused = online("submit", candidate, "-p", "relu", "--parent", "sub_none")
     assert refused.exit_code == 2
     assert "no submission 'sub_none'" in refused.stderr
+
+
+def test_two_batches_are_compared(online: Cli, service: Client, seeds: Seeds) -> None:
+    common, ids = ("relu", "gelu", "softmax", "gemm", "moments", "layer_norm"), []
+    for problems, verdict in (((*common, "group_norm"), Verdict.PASSED), (common, Verdict.WRONG_OUTPUT)):
+        given = [{"problem": problem, "device": "cpu", "code": f"{SOURCE}# {verdict}"} for problem in problems]
+        lines = [json.dumps(line).encode() + b"\n" for line in given]
+        ids.append(service.submit_batch(lines, idempotency_key=verdict)["id"])
+        for row in service.submissions(status="queued", limit=100)["items"]:
+            task = seeds.problems[row["problem"]]
+            seeds.evaluate(row["id"], passed(task) if verdict is Verdict.PASSED else failed(task, verdict, "wrong"))
+    result = online("batches", "compare", *ids)
+    assert result.exit_code == 0, result.output
+    assert f"{ids[0]} minus {ids[1]}  on 6 common problems" in result.stdout
+    assert f"{ids[0]}: 6 candidates; 1 more problems" in result.stdout
+    for row in ("fast_1 ", "pass@1 above 1 "):
+        (line,) = [each for each in result.stdout.splitlines() if each.strip().startswith(row)]
+        assert line.strip().removeprefix(row).split()[:5] == ["100.0", "%", "0.0", "%", "+100.0"]
+        assert "higher" in line
+    found = json.loads(online("batches", "compare", *ids, "--json").stdout)
+    assert found == service.compare_batches(*ids)
+    assert found["fast_p"][0]["batch_only"] == 6
+    assert online("batches", "compare", ids[0], "bat_none").exit_code == 2
 
 
 @pytest.mark.parametrize(("metadata", "message"), [("{", "not JSON"), ("[1]", "must be a JSON object")])

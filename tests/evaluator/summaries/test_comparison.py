@@ -1,0 +1,70 @@
+"""Two sets of candidates, compared on the problems of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluator.evaluation import Verdict
+from evaluator.summaries.comparison import Comparison, compare
+from evaluator.summaries.shares import difference_interval
+from evaluator.summaries.summary import THRESHOLDS, Graded
+
+PASSED, WRONG = Verdict.PASSED, Verdict.WRONG_OUTPUT
+
+
+def fast(comparison: Comparison, p: float) -> tuple[float, float, float]:
+    (found,) = [each for each in comparison.fast_p if each.p == p]
+    return found.first, found.second, found.difference
+
+
+def test_only_problems_of_both_count_and_the_others_are_named() -> None:
+    first = [Graded("a", PASSED, 2.0), Graded("b", PASSED, 1.2), Graded("c", WRONG), Graded("x", PASSED, 9.0)]
+    second = [Graded("a", PASSED, 1.1), Graded("b", WRONG), Graded("c", WRONG), Graded("y", WRONG)]
+    found = compare(first, second)
+    assert (found.problems, found.first_only, found.second_only) == (("a", "b", "c"), ("x",), ("y",))
+    assert (found.candidates, found.ungraded, found.unequal) == ((3, 3), (0, 0), 0)
+    assert fast(found, 0.0) == pytest.approx((2 / 3, 1 / 3, 1 / 3))
+    assert fast(found, 1.5) == pytest.approx((1 / 3, 0.0, 1 / 3))
+    assert [each.p for each in found.fast_p] == list(THRESHOLDS)
+    at_one = next(each for each in found.fast_p if each.p == 1.0)
+    assert (at_one.both, at_one.first_only, at_one.second_only, at_one.neither) == (1, 1, 0, 1)
+    assert at_one.interval == difference_interval([1.0, 1.0, 0.0], [1.0, 0.0, 0.0])
+
+
+def test_the_other_way_round_every_difference_is_the_opposite() -> None:
+    first = [Graded("a", PASSED, 2.0), Graded("b", WRONG), Graded("b", PASSED, 1.3), Graded("a", WRONG)]
+    second = [Graded("a", PASSED, 0.9), Graded("b", WRONG), Graded("b", WRONG), Graded("a", PASSED, 3.0)]
+    there, back = compare(first, second), compare(second, first)
+    for one, other in zip((*there.fast_p, *there.pass_at_k), (*back.fast_p, *back.pass_at_k), strict=True):
+        assert one.difference == pytest.approx(-other.difference)
+        assert (one.interval.low, one.interval.high) == pytest.approx((-other.interval.high, -other.interval.low))
+
+
+def test_pass_at_k_goes_as_far_as_both_sides_have_candidates() -> None:
+    many = [Graded("a", PASSED, 2.0)] * 10 + [Graded("b", WRONG)] * 10
+    some = [Graded("a", PASSED, 2.0), *[Graded("a", WRONG)] * 4, *[Graded("b", WRONG)] * 10]
+    found = compare(many, some)
+    assert {each.k for each in found.pass_at_k} == {1, 2, 5}
+    assert found.unequal == 1
+    (chance,) = [each for each in found.pass_at_k if (each.k, each.p) == (2, 1.0)]
+    assert (chance.first, chance.second) == pytest.approx((0.5, 0.2))
+
+
+def test_ungraded_candidates_are_counted_and_their_problems_stay() -> None:
+    found = compare([Graded("a", None), Graded("b", PASSED, 2.0)], [Graded("a", PASSED, 2.0), Graded("b", None)])
+    assert (found.problems, found.candidates, found.ungraded, found.unequal) == (("a", "b"), (1, 1), (1, 1), 2)
+    assert fast(found, 1.0) == (0.5, 0.5, 0.0)
+    assert [(each.first, each.second) for each in found.pass_at_k if each.p == 0.0] == [(0.5, 0.5)]
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), ([Graded("a", PASSED)], [Graded("b", PASSED)])])
+def test_without_a_common_problem_there_is_no_difference(first: list[Graded], second: list[Graded]) -> None:
+    found = compare(first, second)
+    assert (found.problems, found.fast_p, found.pass_at_k) == ((), (), ())
+
+
+def test_a_set_beside_itself_has_no_difference() -> None:
+    candidates = [Graded(str(number), PASSED if number % 3 else WRONG, 1.5) for number in range(30)]
+    for each in compare(candidates, candidates).fast_p:
+        assert each.difference == 0
+        assert each.interval.low <= 0 <= each.interval.high
