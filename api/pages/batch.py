@@ -82,7 +82,7 @@ def comparison_page(
     comparison, obstacle = None, ""
     if other:
         try:
-            comparison = comparison_record(session, known, seen_batch(session, other, viewer))
+            comparison = comparison_record(session, known, seen_batch(session, other, viewer), viewer)
         except NotComparable as error:
             obstacle = str(error)
     return render(

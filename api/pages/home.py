@@ -62,7 +62,7 @@ def home_page(
     vetted = services.vetted(session)
     problems, refusals = list(vetted.problems.values()), vetted.refusals
     ranked = [problem for problem in problems if problem.id not in refusals]
-    leading = _leaders(session, ranked, track, size)
+    leading = _leaders(session, ranked, track, size, viewer)
     latest = page_of_submissions(session, Filters(), None, _LATEST, viewer=viewer).items
     return render(
         request,
@@ -88,14 +88,16 @@ def home_page(
     )
 
 
-def _leaders(session: Session, problems: Sequence[Problem], track: Track, size: str | None) -> dict[str, list[Entry]]:
+def _leaders(
+    session: Session, problems: Sequence[Problem], track: Track, size: str | None, viewer: Viewer
+) -> dict[str, list[Entry]]:
     """Return the leaders at each of ``problems``, on each device, by the problem's id."""
     rankings = [
         Ranking(problem.id, kind, _size_of(problem, kind, size), problem.dtype)
         for problem in problems
         for kind in _KINDS
     ]
-    found = leaders(session, rankings, track)
+    found = leaders(session, rankings, track, viewer)
     return {problem: list(entries) for problem, entries in itertools.groupby(found, lambda entry: entry.problem)}
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.pages.fields import Word
 from api.pages.rendering import render
-from api.services.auth import READS
+from api.services.auth import READS, ViewerDep
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from evaluator.problems.problem import Problem
@@ -31,6 +31,7 @@ def overall_page(
     request: Request,
     services: ServicesDep,
     session: ReadSession,
+    viewer: ViewerDep,
     device: Word = None,
     track: Track = "inference",
     problems: Annotated[str, Query(max_length=100)] = _EVERYTHING,
@@ -41,11 +42,13 @@ def overall_page(
     sets = _sets(ranked.values())
     name_of_set = problems if problems in sets else _EVERYTHING
     chosen = sets[name_of_set]
-    rankings = [ranking for ranking in rankings_of(session, newest=True) if _usual(ranked, ranking, track)]
+    rankings = [
+        ranking for ranking in rankings_of(session, newest=True, viewer=viewer) if _usual(ranked, ranking, track)
+    ]
     devices = _devices(rankings)
     name = device if device in devices else next(iter(devices), None)
     counted = [each for each in rankings if each.problem in chosen and _label(each) == name]
-    figures = author_figures(session, [each.id for each in counted], _ROWS) if counted else []
+    figures = author_figures(session, [each.id for each in counted], _ROWS, viewer) if counted else []
     return render(
         request,
         "overall.html",

@@ -16,11 +16,12 @@ from api.pages.fields import Word
 from api.pages.rendering import query, render
 from api.pages.source import listing
 from api.records.problems import problem_record
-from api.services.auth import READS
+from api.services.auth import READS, ViewerDep
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from evaluator.problems.problem import Problem
 from kerneljudge.records import Track
+from storage.access.visibility import Viewer
 from storage.leaderboards.history import rankings_of, records, sample, verdicts_of
 from storage.leaderboards.read import Entry, ends_above, leaderboard_entries
 from storage.models import StoredRanking
@@ -66,15 +67,16 @@ def problem_page(
     problem_id: str,
     services: ServicesDep,
     session: ReadSession,
+    viewer: ViewerDep,
     filters: Annotated[Filters, Depends()],
 ) -> Response:
     """Show one problem: its leaderboard, its description and its reference."""
     problem = services.problem(problem_id, session)
-    rankings = [] if problem.refusal else rankings_of(session, problem.id)
+    rankings = [] if problem.refusal else rankings_of(session, problem.id, viewer=viewer)
     ranking = _chosen(problem, rankings, filters)
-    entries = _entries(session, ranking, filters)
+    entries = _entries(session, ranking, filters, viewer)
     shown, more = entries[:_ROWS], len(entries) > _ROWS
-    best = [] if ranking is None else records(session, ranking)
+    best = [] if ranking is None else records(session, ranking, viewer)
     return render(
         request,
         "problem.html",
@@ -85,13 +87,13 @@ def problem_page(
         choices={name: _choices(rankings, name) for name in ("size", "precision", "baseline", "software")},
         devices=_choices(rankings, "device_name"),
         entries=shown,
-        places=_places(session, ranking, shown, filters),
+        places=_places(session, ranking, shown, filters, viewer),
         bars=bars_of(shown),
         more=filters.after + _ROWS if more and filters.after + _ROWS <= _LAST_PLACE else None,
         cut=more and filters.after + _ROWS > _LAST_PLACE,
-        history=None if ranking is None else history(best, sample(session, ranking, _DOTS)),
+        history=None if ranking is None else history(best, sample(session, ranking, _DOTS, viewer)),
         records=list(reversed(best))[:_RECORDS_SHOWN],
-        verdicts=sorted(verdicts_of(session, problem.id, problem.version).items(), key=lambda each: -each[1]),
+        verdicts=sorted(verdicts_of(session, problem.id, problem.version, viewer).items(), key=lambda each: -each[1]),
         references=_references(rankings),
         reference=listing(problem.source),
         form={"problem": problem.id},
@@ -126,16 +128,18 @@ def _choices(rankings: Sequence[StoredRanking], name: str) -> list[str]:
     return list(dict.fromkeys(value for ranking in rankings if (value := getattr(ranking, name))))
 
 
-def _entries(session: Session, ranking: StoredRanking | None, filters: Filters) -> list[Entry]:
+def _entries(session: Session, ranking: StoredRanking | None, filters: Filters, viewer: Viewer) -> list[Entry]:
     """Return the rows of one page, and one more if there is one."""
     if ranking is None:
         return []
     author, label = filters.author or None, filters.label or None
-    return leaderboard_entries(session, ranking, author=author, label=label, limit=_ROWS + 1, cursor=filters.after)
+    return leaderboard_entries(
+        session, ranking, author=author, label=label, limit=_ROWS + 1, cursor=filters.after, viewer=viewer
+    )
 
 
 def _places(
-    session: Session, ranking: StoredRanking | None, shown: Sequence[Entry], filters: Filters
+    session: Session, ranking: StoredRanking | None, shown: Sequence[Entry], filters: Filters, viewer: Viewer
 ) -> dict[str, tuple[int, bool]]:
     """Return for each submission its place, and whether other submissions share it.
 
@@ -144,7 +148,7 @@ def _places(
     """
     before: list[tuple[float, float]] = []
     if filters.after and shown and ranking is not None and not filters.author and not filters.label:
-        before = ends_above(session, ranking, filters.after)
+        before = ends_above(session, ranking, filters.after, viewer)
     ends = [*before, *(ends_of(entry) for entry in shown)]
     places = places_of(ends, 1 + filters.after - len(before))
     counts = Counter(places)

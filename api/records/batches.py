@@ -68,7 +68,7 @@ def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: boo
         else WebhookRecord(
             url=webhook.url, attempts=webhook.attempts, delivered=to_text(webhook.delivered_at), message=webhook.message
         ),
-        summary=summary_record(session, batch.id) if summary else None,
+        summary=summary_record(session, batch.id, viewer) if summary else None,
         links=BatchLinks(
             self=base,
             results=f"{base}/results",
@@ -85,17 +85,19 @@ def batch_list(session: Session, page: BatchPage, viewer: Viewer) -> BatchList:
     return BatchList(items=items, next_cursor=page.next_cursor)
 
 
-def summary_record(session: Session, batch_id: str, problems: Collection[str] | None = None) -> SummaryRecord:
+def summary_record(
+    session: Session, batch_id: str, viewer: Viewer, problems: Collection[str] | None = None
+) -> SummaryRecord:
     """Return the summary of a batch, over its own problems or over ``problems``."""
     batches = Batches(session)
-    graded = batches.graded(batch_id)
+    graded = batches.graded(batch_id, viewer)
     facts = batches.facts({each.problem for each in graded} if problems is None else set(problems))
     return cast(SummaryRecord, summarise(graded, facts, problems).to_dict())
 
 
-def comparison_record(session: Session, batch: Batch, other: Batch) -> ComparisonRecord:
+def comparison_record(session: Session, batch: Batch, other: Batch, viewer: Viewer) -> ComparisonRecord:
     """Return the comparison of two batches. Raises ``NotComparable``."""
-    found = compare_batches(session, batch.id, other.id)
+    found = compare_batches(session, batch.id, other.id, viewer)
     sides = [
         ComparedBatch(
             id=side.id,
@@ -153,7 +155,7 @@ def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, view
     """
     while True:
         with readers() as session:
-            page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY)
+            page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY, viewer)
             records = records_with_feedback(session, [submission for _, submission in page], viewer)
             parents = seen_ids(session, (item.parent for item, _ in page), viewer)
         for (item, _), record in zip(page, records, strict=True):

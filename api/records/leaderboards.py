@@ -12,6 +12,7 @@ from api.records.encoding import to_text
 from evaluator.evaluation import Interval
 from evaluator.problems.problem import Problem
 from kerneljudge.records import Board, IntervalRecord, LeaderboardEntry
+from storage.access.visibility import Viewer
 from storage.leaderboards.read import BoardKey, Entry, every_entry, leaderboard
 
 __all__ = ["BOARD_COLUMNS", "board", "board_rows"]
@@ -25,13 +26,13 @@ BOARD_COLUMNS: Final[Mapping[str, type]] = {
 """The columns of a row, with their types."""
 
 
-def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, cursor: int = 0) -> Board:
+def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, cursor: int = 0, viewer: Viewer) -> Board:
     """Return up to ``limit`` entries after the first ``cursor`` ones, with the key that selects them.
 
     Ranks are counted for each device's name. A problem that vetting has refused has no entries, but the reason.
     """
     refusal = problem.refusal_at(key.precision)
-    found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
+    found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor, viewer=viewer)
     return cast(
         Board,
         {
@@ -48,10 +49,10 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
 
 
 def board_rows(
-    readers: sessionmaker[Session], problem: Problem, key: BoardKey, cursor: int = 0
+    readers: sessionmaker[Session], problem: Problem, key: BoardKey, cursor: int, viewer: Viewer
 ) -> Iterator[dict[str, Any]]:
     """Yield all entries after the first ``cursor`` ones as flat rows of ``BOARD_COLUMNS``. They are read on demand."""
-    for entry in () if problem.refusal_at(key.precision) else every_entry(readers, key, cursor):
+    for entry in () if problem.refusal_at(key.precision) else every_entry(readers, key, cursor, viewer):
         interval = entry.speedup_interval
         low, high = (interval.low, interval.high) if interval else (None, None)
         yield {

@@ -113,13 +113,14 @@ def cancel_batch(own: OwnBatch, session: WriteSession, viewer: ViewerDep) -> Bat
 def read_summary(
     known: KnownBatch,
     session: ReadSession,
+    viewer: ViewerDep,
     problem: Annotated[
         list[str] | None,
         Query(description="Over these problems alone: those without a candidate count as failures."),
     ] = None,
 ) -> SummaryRecord:
     """Summarize the results so far: fast_p, pass@k and means, by level and by tag."""
-    return summary_record(session, known.id, problem)
+    return summary_record(session, known.id, viewer, problem)
 
 
 @router.get("/{batch_id}/comparison", dependencies=[READS], responses=problems(404, 409, 422))
@@ -135,7 +136,7 @@ def compare_with(
     tier, limits or `require_gradients`.
     """
     try:
-        return comparison_record(session, known, seen_batch(session, other, viewer))
+        return comparison_record(session, known, seen_batch(session, other, viewer), viewer)
     except NotComparable as error:
         raise Conflict(str(error)) from error
 

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from api.http.errors import InvalidRequest, problems
 from api.records.encoding import to_json
 from api.records.leaderboards import BOARD_COLUMNS, board, board_rows
-from api.services.auth import READS
+from api.services.auth import READS, ViewerDep
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
@@ -44,6 +44,7 @@ _USUAL_LIMIT = 50
 def read_leaderboard(
     services: ServicesDep,
     session: ReadSession,
+    viewer: ViewerDep,
     problem: Annotated[str, Query(max_length=200, description="The problem's id.")],
     device: DeviceKind | None = None,
     track: Track = "inference",
@@ -95,9 +96,9 @@ def read_leaderboard(
     if format is None and accept.startswith(CSV):
         format = "csv"  # noqa: A001 - as above
     if format is None or format == "json":
-        shown = board(session, known, key, limit=limit or _USUAL_LIMIT, cursor=cursor)
+        shown = board(session, known, key, limit=limit or _USUAL_LIMIT, cursor=cursor, viewer=viewer)
         return Response(to_json(Board, shown), media_type="application/json")
-    rows = itertools.islice(board_rows(services.readers, known, key, cursor), limit)
+    rows = itertools.islice(board_rows(services.readers, known, key, cursor, viewer), limit)
     headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
     if format == "csv":
         return StreamingResponse(csv_lines(BOARD_COLUMNS, rows), media_type=CSV, headers=headers)

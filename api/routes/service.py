@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from api.http.errors import FieldError, ServiceUnavailable, problems
+from api.http.errors import FieldError, Forbidden, ServiceUnavailable, problems
 from api.records.workers import worker_records
 from api.services.auth import PROBES, READS, ViewerDep
 from api.services.container import ReadSession, ServicesDep
@@ -47,10 +47,12 @@ def readyz(services: ServicesDep) -> Health:
     "/metrics",
     dependencies=[READS],
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(403)},
 )
-def metrics(services: ServicesDep) -> Response:
-    """Read the metrics for Prometheus."""
+def metrics(services: ServicesDep, viewer: ViewerDep) -> Response:
+    """Read the metrics for Prometheus; 403 for a key that sees its client's submissions alone."""
+    if viewer.own_only:
+        raise Forbidden("this key sees its client's submissions alone, and the metrics count all")
     return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 

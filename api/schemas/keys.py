@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kerneljudge.records import ScopeName
 
@@ -34,4 +36,15 @@ class KeyRequest(KeyChange):
         max_length=3,
         description="`read`, `submit` (includes `read`), `admin` (includes both, and everybody's private things).",
     )
+    own_only: bool = Field(
+        default=False,
+        description="Whether the key sees the submissions and batches of its client alone, not even others' public "
+        "ones. For agents under test, each with a client of its own.",
+    )
     expires_in_days: int | None = Field(default=None, ge=1, le=36500, description="Left out: never.")
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.own_only and "admin" in self.scopes:
+            raise ValueError("a key with the scope admin sees everything, so it cannot see its own alone")
+        return self

@@ -62,7 +62,7 @@ class Caller:
     """The caller of a request.
 
     ``client`` and ``key_id`` are ``None`` where the request has no key. The limits are those of the key, and ``None``
-    where the settings have them.
+    where the settings have them. ``own_only``: the caller sees the submissions and batches of ``client`` alone.
     """
 
     scopes: frozenset[Scope]
@@ -70,11 +70,12 @@ class Caller:
     key_id: str | None = None
     requests_per_min: int | None = None
     submissions_per_day: int | None = None
+    own_only: bool = False
 
     @property
     def viewer(self) -> Viewer:
         """The viewer that decides which records the caller sees."""
-        return Viewer(self.client, everything=Scope.ADMIN in self.scopes)
+        return Viewer(self.client, everything=Scope.ADMIN in self.scopes, own_only=self.own_only)
 
 
 _OPEN_CALLER: Final = Caller(frozenset(Scope))
@@ -240,6 +241,7 @@ async def _identified(request: Request, services: Services) -> Caller:
         key_id=key.id,
         requests_per_min=key.requests_per_min,
         submissions_per_day=key.submissions_per_day,
+        own_only=key.own_only,
     )
 
 

@@ -114,6 +114,7 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
         requirements=_requirements(body.requirements, device),
         owner=caller.client,
         visibility=visibility_for(caller, body.visibility),
+        shares=not caller.own_only,
     )
     refusal = problem.refuses_baseline(new.config)
     if refusal is not None:

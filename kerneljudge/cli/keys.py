@@ -41,6 +41,9 @@ def create_key(
             "repeated. Default: submit."
         ),
     ] = None,
+    own_only: Annotated[
+        bool, typer.Option("--own-only", help="It sees its client's submissions alone, not even others' public ones.")
+    ] = False,
     expires_in_days: Annotated[int | None, typer.Option(min=1, help="Default: never.")] = None,
     requests_per_min: Annotated[int | None, typer.Option(min=0, help="0: no limit. Default: that of the API.")] = None,
     submissions_per_day: Annotated[
@@ -56,6 +59,8 @@ def create_key(
                 raise BadUsage(f"a scope is {', '.join(_SCOPES)}, not {name!r}")
         if not client.strip() or len(client) > 200:
             raise BadUsage("a client is named by 1 to 200 characters")
+        if own_only and "admin" in wanted:
+            raise BadUsage("a key with the scope admin sees everything, so it cannot be --own-only")
         with _keys() as keys:
             from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
             from storage.access.keys import Scope  # noqa: PLC0415
@@ -64,6 +69,7 @@ def create_key(
                 client,
                 [Scope(name) for name in wanted],
                 by=OPERATOR,
+                own_only=own_only,
                 expires_in=None if expires_in_days is None else timedelta(days=expires_in_days),
                 requests_per_min=requests_per_min,
                 submissions_per_day=submissions_per_day,
@@ -75,6 +81,8 @@ def create_key(
             typer.echo(token)
             say(f"{key.id} for {client}: {', '.join(key.scopes)}")
             say("it is shown this once; programs take it from KERNELJUDGE_API_KEY")
+            if own_only:
+                say("set KERNELJUDGE_PUBLIC_READ=false, or its holder reads everything public without a key")
 
 
 @keys_app.command("list")
@@ -90,7 +98,8 @@ def list_keys(json_: AsJson = False) -> None:
                 state = "revoked" if record["revoked"] else f"expires {record['expires']}" if record["expires"] else ""
                 used = f"last used {record['last_used']}" if record["last_used"] else "never used"
                 scopes = ",".join(record["scopes"])
-                shown = (record["id"], record["prefix"] + "…", record["client"], scopes, used, state)
+                own = "own only" if record["own_only"] else ""
+                shown = (record["id"], record["prefix"] + "…", record["client"], scopes, own, used, state)
                 render.write("  ".join(part for part in shown if part))
 
 
@@ -145,6 +154,7 @@ def _record(key: ApiKey) -> dict[str, Any]:
         "prefix": key.prefix,
         "client": key.client,
         "scopes": key.scopes,
+        "own_only": key.own_only,
         "created_by": key.created_by,
         **{name: None if moment is None else moment.isoformat() for name, moment in moments.items()},
         "requests_per_min": key.requests_per_min,

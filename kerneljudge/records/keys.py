@@ -19,6 +19,8 @@ class KeyRecord(TypedDict):
     """How its text begins."""
     client: str
     scopes: list[ScopeName]
+    own_only: bool
+    """Whether it sees the submissions and batches of its client alone."""
     created: Timestamp
     created_by: str
     expires: Timestamp | None

@@ -66,14 +66,18 @@ class Keys:
         scopes: Collection[Scope],
         *,
         by: str,
+        own_only: bool = False,
         expires_in: timedelta | None = None,
         requests_per_min: int | None = None,
         submissions_per_day: int | None = None,
     ) -> tuple[ApiKey, str]:
         """Make a new key for ``client``; return it with its text, which cannot be shown again.
 
-        Limits of ``None`` are those of the settings.
+        With ``own_only``, it sees the submissions and batches of ``client`` alone. Limits of ``None`` are those of the
+        settings. Raises ``ValueError`` for an administrator's key with ``own_only``.
         """
+        if own_only and Scope.ADMIN in scopes:
+            raise ValueError("a key with the scope admin sees everything, so it cannot see its own alone")
         now = database_now(self._session)
         token = KEY_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         key = ApiKey(
@@ -82,6 +86,7 @@ class Keys:
             prefix=token[:_SHOWN],
             client=client,
             scopes=[str(scope) for scope in Scope if scope in scopes],
+            own_only=own_only,
             created_at=now,
             created_by=by,
             expires_at=None if expires_in is None else now + expires_in,
@@ -90,7 +95,8 @@ class Keys:
         )
         self._session.add(key)
         self._session.flush()
-        audit.record(self._session, "key.created", by=by, subject=key.id, client=client, scopes=key.scopes)
+        told = {"own_only": True} if own_only else {}
+        audit.record(self._session, "key.created", by=by, subject=key.id, client=client, scopes=key.scopes, **told)
         return key, token
 
     def get(self, key_id: str) -> ApiKey:

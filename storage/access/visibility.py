@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from sqlalchemy import ColumnElement, and_, or_, true
+from sqlalchemy import ColumnElement, and_, false, or_, true
 
 __all__ = ["ADMIN_VIEWER", "Viewer", "Visibility", "owned_key"]
 
@@ -46,10 +46,14 @@ class _Owned(Protocol):
 
 @dataclass(frozen=True)
 class Viewer:
-    """A viewer of rows: a client, or the public where ``client`` is ``None``; ``everything``: an administrator."""
+    """A viewer of rows: a client, or the public where ``client`` is ``None``.
+
+    ``everything``: an administrator. ``own_only``: a client that sees nothing of others, not even their public rows.
+    """
 
     client: str | None = None
     everything: bool = False
+    own_only: bool = False
 
     def owns(self, row: _Owned) -> bool:
         """Whether the viewer may change ``row``; administrators may change every row."""
@@ -57,11 +61,11 @@ class Viewer:
 
     def sees(self, row: _Owned) -> bool:
         """Whether the viewer may know of ``row`` at all."""
-        return row.visibility != Visibility.PRIVATE or self.owns(row)
+        return (row.visibility != Visibility.PRIVATE and not self.own_only) or self.owns(row)
 
     def sees_source(self, row: _Owned) -> bool:
         """Whether the viewer may see the source, and texts that quote it."""
-        return row.visibility == Visibility.PUBLIC or self.owns(row)
+        return (row.visibility == Visibility.PUBLIC and not self.own_only) or self.owns(row)
 
     def visible(self, table: Any) -> ColumnElement[bool]:
         """Return the SQL condition of ``sees`` on rows of ``table``."""
@@ -74,6 +78,8 @@ class Viewer:
     def _or_owned(self, table: Any, shown: ColumnElement[bool]) -> ColumnElement[bool]:
         if self.everything:
             return true()
+        if self.own_only:
+            shown = false()
         return shown if self.client is None else or_(shown, and_(table.owner.is_not(None), table.owner == self.client))
 
 

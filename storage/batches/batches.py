@@ -330,19 +330,27 @@ class Batches:
             eta_s=eta_s,
         )
 
-    def results(self, batch_id: str, after: int, limit: int) -> Sequence[tuple[BatchItem, Submission]]:
-        """Return up to ``limit`` items that are over, in the order of completion, after the place ``after``."""
+    def results(
+        self, batch_id: str, after: int, limit: int, viewer: Viewer = ADMIN_VIEWER
+    ) -> Sequence[tuple[BatchItem, Submission]]:
+        """Return up to ``limit`` items that are over, in the order of completion, after the place ``after``.
+
+        Left out are items whose submission ``viewer`` does not see.
+        """
         query = (
             select(BatchItem, Submission)
             .join(Submission, Submission.id == BatchItem.submission_id)
-            .where(BatchItem.batch_id == batch_id, BatchItem.place > after)
+            .where(BatchItem.batch_id == batch_id, BatchItem.place > after, viewer.visible(Submission))
             .order_by(BatchItem.place)
             .limit(limit)
         )
         return [(item, submission) for item, submission in self._session.execute(query).unique()]
 
-    def graded(self, batch_id: str) -> list[Graded]:
-        """Return every item as a summary takes it, by line; its name is its label, or else its submission."""
+    def graded(self, batch_id: str, viewer: Viewer = ADMIN_VIEWER) -> list[Graded]:
+        """Return every item as a summary takes it, by line; its name is its label, or else its submission.
+
+        Left out are items whose submission ``viewer`` does not see.
+        """
         name = func.coalesce(BatchItem.label, BatchItem.submission_id)
         verdict = case((BatchItem.cancelled, None), else_=StoredEvaluation.verdict)
         figures = (StoredEvaluation.speedup, StoredEvaluation.certain_speedup, StoredEvaluation.speedup_status)
@@ -357,7 +365,7 @@ class Batches:
                 None if measured is None else SpeedupStatus(measured),
             )
             for problem, found, label, speedup, certain, measured in self._session.execute(
-                query.order_by(BatchItem.line)
+                query.where(viewer.visible(Submission)).order_by(BatchItem.line)
             )
         ]
 

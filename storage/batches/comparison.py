@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from evaluator.summaries.comparison import Comparison, compare
+from storage.access.visibility import Viewer
 from storage.batches.batches import Batches
 from storage.models import BatchItem, StoredEvaluation, Submission
 
@@ -34,8 +35,8 @@ class NotComparable(ValueError):
     """The batches were graded under different conditions at a problem that both have."""
 
 
-def compare_batches(session: Session, batch_id: str, other_id: str) -> Comparison:
-    """Compare two batches on the problems that both have. Raises ``NotComparable``."""
+def compare_batches(session: Session, batch_id: str, other_id: str, viewer: Viewer) -> Comparison:
+    """Compare what ``viewer`` sees of two batches, on the problems that both have. Raises ``NotComparable``."""
     ours, theirs = _conditions_of(session, batch_id), _conditions_of(session, other_id)
     apart = [problem for problem in sorted(ours.keys() & theirs.keys()) if len(ours[problem] | theirs[problem]) > 1]
     if apart:
@@ -43,7 +44,7 @@ def compare_batches(session: Session, batch_id: str, other_id: str) -> Compariso
         more = f"; and {len(apart) - _SAID} more problems" if len(apart) > _SAID else ""
         raise NotComparable(f"the lines were not graded under the same conditions: {said}{more}")
     batches = Batches(session)
-    return compare(batches.graded(batch_id), batches.graded(other_id))
+    return compare(batches.graded(batch_id, viewer), batches.graded(other_id, viewer))
 
 
 def device_names_of(session: Session, batch_id: str) -> Sequence[str]:

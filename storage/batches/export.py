@@ -103,4 +103,5 @@ def _rows(viewer: Viewer) -> Select[Any]:
         .join(Submission, Submission.id == BatchItem.submission_id)
         .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id, isouter=True)
         .join(parent, and_(parent.id == BatchItem.parent, viewer.visible(parent)), isouter=True)
+        .where(viewer.visible(Submission))
     )

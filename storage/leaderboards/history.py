@@ -14,7 +14,18 @@ from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, sel
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Verdict
-from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredProblem, StoredRanking, VerdictCount
+from storage.access.visibility import ADMIN_VIEWER, Viewer
+from storage.leaderboards.own import seen_entry
+from storage.models import (
+    AuthorBest,
+    RankingRecord,
+    StoredEvaluation,
+    StoredLeaderboardEntry,
+    StoredProblem,
+    StoredRanking,
+    Submission,
+    VerdictCount,
+)
 
 __all__ = [
     "AuthorFigures",
@@ -69,25 +80,46 @@ def newest_software() -> ColumnElement[bool]:
     return ~exists().where(*same, newer, other.entries > 0).correlate(StoredRanking)
 
 
-def rankings_of(session: Session, problem: str | None = None, *, newest: bool = False) -> Sequence[StoredRanking]:
+def rankings_of(
+    session: Session, problem: str | None = None, *, newest: bool = False, viewer: Viewer = ADMIN_VIEWER
+) -> Sequence[StoredRanking]:
     """Return the rankings of ``problem`` in its current version, or of all problems; the fullest first.
 
-    ``newest``: only the ranking under the newest software of each device.
+    ``newest``: only the ranking under the newest software of each device. Left out are rankings without an entry that
+    ``viewer`` sees. Where a viewer sees own entries alone, ``entries`` and ``best`` are of these.
     """
     query = current_rankings().order_by(StoredRanking.entries.desc(), StoredRanking.id)
     if newest:
         query = query.where(newest_software())
-    return session.scalars(query if problem is None else query.where(StoredRanking.problem == problem)).all()
+    if problem is not None:
+        query = query.where(StoredRanking.problem == problem)
+    if not viewer.own_only:
+        return session.scalars(query).all()
+    seen = seen_entry(viewer, StoredLeaderboardEntry.submission_id)
+    own = (
+        select(StoredLeaderboardEntry.ranking_id, func.count(), func.max(StoredLeaderboardEntry.certain_speedup))
+        .where(seen)
+        .group_by(StoredLeaderboardEntry.ranking_id)
+    )
+    figures = {ranking: (entries, best) for ranking, entries, best in session.execute(own)}
+    found = list(session.scalars(query.where(StoredRanking.id.in_(figures))))
+    for ranking in found:
+        # No row of this session any more, so that the changed figures are never stored.
+        session.expunge(ranking)
+        ranking.entries, ranking.best = figures[ranking.id]
+    return sorted(found, key=lambda ranking: (-ranking.entries, ranking.id))
 
 
-def records(session: Session, ranking: StoredRanking) -> Sequence[RankingRecord]:
-    """Return the records of ``ranking`` over time, the first one first."""
-    query = select(RankingRecord).where(RankingRecord.ranking_id == ranking.id)
+def records(session: Session, ranking: StoredRanking, viewer: Viewer = ADMIN_VIEWER) -> Sequence[RankingRecord]:
+    """Return the records of ``ranking`` over time that ``viewer`` sees, the first one first."""
+    query = select(RankingRecord).where(
+        RankingRecord.ranking_id == ranking.id, seen_entry(viewer, RankingRecord.submission_id)
+    )
     return session.scalars(query.order_by(RankingRecord.certain_speedup)).all()
 
 
-def sample(session: Session, ranking: StoredRanking, limit: int) -> list[Any]:
-    """Return the end, the speedup and the submission of up to ``limit`` entries.
+def sample(session: Session, ranking: StoredRanking, limit: int, viewer: Viewer = ADMIN_VIEWER) -> list[Any]:
+    """Return the end, the speedup and the submission of up to ``limit`` entries that ``viewer`` sees.
 
     They are spread over all times, and are the same ones each time.
     """
@@ -95,12 +127,28 @@ def sample(session: Session, ranking: StoredRanking, limit: int) -> list[Any]:
         StoredLeaderboardEntry.finished_at, StoredLeaderboardEntry.speedup, StoredLeaderboardEntry.submission_id
     )
     # An entry key begins with the digest of its source, so the first keys are as good as a random draw.
-    query = query.where(StoredLeaderboardEntry.ranking_id == ranking.id).order_by(StoredLeaderboardEntry.entry_key)
+    query = query.where(
+        StoredLeaderboardEntry.ranking_id == ranking.id, seen_entry(viewer, StoredLeaderboardEntry.submission_id)
+    ).order_by(StoredLeaderboardEntry.entry_key)
     return list(session.execute(query.limit(limit)))
 
 
-def verdicts_of(session: Session, problem: str, problem_version: str) -> Mapping[Verdict, int]:
-    """Return the number of evaluations of this version of a problem by verdict."""
+def verdicts_of(
+    session: Session, problem: str, problem_version: str, viewer: Viewer = ADMIN_VIEWER
+) -> Mapping[Verdict, int]:
+    """Return the number of evaluations of this version of a problem by verdict, of all that ``viewer`` may count.
+
+    Where a viewer sees own submissions alone, private ones among them are counted as well.
+    """
+    if viewer.own_only:
+        own = (
+            select(StoredEvaluation.verdict, func.count())
+            .join(Submission, Submission.id == StoredEvaluation.submission_id)
+            .where(viewer.visible(Submission), Submission.verifies.is_(None))
+            .where(Submission.problem == problem, Submission.problem_version == problem_version)
+            .group_by(StoredEvaluation.verdict)
+        )
+        return {Verdict(verdict): int(count) for verdict, count in session.execute(own)}
     query = (
         select(VerdictCount.verdict, func.sum(VerdictCount.count))
         .where(VerdictCount.problem == problem, VerdictCount.problem_version == problem_version)
@@ -109,13 +157,18 @@ def verdicts_of(session: Session, problem: str, problem_version: str) -> Mapping
     return {Verdict(verdict): int(count) for verdict, count in session.execute(query)}
 
 
-def author_figures(session: Session, rankings: Collection[int], limit: int) -> list[AuthorFigures]:
-    """Return the first ``limit`` authors over these rankings, by ``faster`` and then by their mean speedup."""
+def author_figures(
+    session: Session, rankings: Collection[int], limit: int, viewer: Viewer = ADMIN_VIEWER
+) -> list[AuthorFigures]:
+    """Return the first ``limit`` authors over these rankings, by ``faster`` and then by their mean speedup.
+
+    Only results that ``viewer`` sees count.
+    """
     faster = func.sum(case((AuthorBest.certain_speedup > 1.0, 1), else_=0))
     mean = func.avg(AuthorBest.log_speedup)
     query = (
         select(AuthorBest.author, func.count(), faster, mean)
-        .where(AuthorBest.ranking_id.in_(rankings))
+        .where(AuthorBest.ranking_id.in_(rankings), seen_entry(viewer, AuthorBest.submission_id))
         .group_by(AuthorBest.author)
         .order_by(faster.desc(), mean.desc(), AuthorBest.author)
         .limit(limit)

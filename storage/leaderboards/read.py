@@ -14,7 +14,9 @@ from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_, u
 from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval
+from storage.access.visibility import ADMIN_VIEWER, Viewer
 from storage.leaderboards.history import current_rankings, newest_software
+from storage.leaderboards.own import entries_seen, seen_entry
 from storage.models import StoredLeaderboardEntry, StoredRanking
 
 __all__ = [
@@ -102,21 +104,24 @@ class Entry:
     verification: str | None
 
 
-def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: int = 0) -> list[Entry]:
+def leaderboard(
+    session: Session, board: BoardKey, *, limit: int = 50, cursor: int = 0, viewer: Viewer = ADMIN_VIEWER
+) -> list[Entry]:
     """Return up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
 
     Ranked are candidates that passed against the problem's current version, with the best result of each author and
     source. The training track admits only gradients that match. Entries are ordered by the lower end of their interval,
-    and with equal ends by the time of submission.
+    and with equal ends by the time of submission. Ranks count the entries that ``viewer`` sees.
     """
     places: list[tuple[StoredRanking, int]] = []
     parts: list[Select[Any]] = []
     before = 0
     for ranking in _rankings(session, board):
-        first, last = max(cursor - before, 0), min(cursor + limit - before, ranking.entries)
-        before += ranking.entries
+        entries = entries_seen(session, ranking, viewer)
+        first, last = max(cursor - before, 0), min(cursor + limit - before, entries)
+        before += entries
         if first < last:
-            parts.append(_ranked(ranking.id).offset(first).limit(last - first))
+            parts.append(_ranked(ranking.id, viewer).offset(first).limit(last - first))
             places.append((ranking, first))
     if not parts:
         return []
@@ -132,18 +137,20 @@ def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: i
     ]
 
 
-def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 0) -> Iterator[Entry]:
+def every_entry(
+    sessions: sessionmaker[Session], board: BoardKey, cursor: int = 0, viewer: Viewer = ADMIN_VIEWER
+) -> Iterator[Entry]:
     """Yield all entries of ``leaderboard`` after the first ``cursor`` ones.
 
     They are read some hundreds at a time, each time in a new session, so that a slow reader holds no connection. An
     entry that changes meanwhile may be left out.
     """
     with sessions() as session:
-        rankings = _rankings(session, board)
-    for ranking in rankings:
-        before = min(cursor, ranking.entries)
+        rankings = [(ranking, entries_seen(session, ranking, viewer)) for ranking in _rankings(session, board)]
+    for ranking, entries in rankings:
+        before = min(cursor, entries)
         cursor -= before
-        query = _ranked(ranking.id).limit(_AT_ONCE)
+        query = _ranked(ranking.id, viewer).limit(_AT_ONCE)
         rows = _read(sessions, query.offset(before))
         while rows:
             yield from (_entry(rank, row, ranking) for rank, row in enumerate(rows, before + 1))
@@ -151,8 +158,10 @@ def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 
             rows = _read(sessions, query.where(_behind(rows[-1])))
 
 
-def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inference") -> list[Entry]:
-    """Return the first entry of each ranking, for each device and under its newest software.
+def leaders(
+    session: Session, rankings: Collection[Ranking], track: Track = "inference", viewer: Viewer = ADMIN_VIEWER
+) -> list[Entry]:
+    """Return the first entry of each ranking that ``viewer`` sees, for each device and under its newest software.
 
     Ordered by problem, kind and name of the device. One query, however many rankings there are. The baseline is eager.
     """
@@ -160,7 +169,7 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
     other = aliased(StoredLeaderboardEntry)
     first = (
         select(other.entry_key)
-        .where(other.ranking_id == StoredRanking.id)
+        .where(other.ranking_id == StoredRanking.id, seen_entry(viewer, other.submission_id))
         .order_by(other.certain_speedup.desc(), other.submitted_at, other.submission_id)
         .limit(1)
         .correlate(StoredRanking)
@@ -192,12 +201,13 @@ def leaderboard_entries(
     label: str | None = None,
     limit: int = 50,
     cursor: int = 0,
+    viewer: Viewer = ADMIN_VIEWER,
 ) -> list[Entry]:
     """Return up to ``limit`` entries of one ranking after the first ``cursor``, of one author or label if given.
 
-    ``rank`` counts the entries that meet the conditions.
+    ``rank`` counts the entries that meet the conditions and that ``viewer`` sees.
     """
-    query = _ranked(ranking.id).offset(cursor).limit(limit)
+    query = _ranked(ranking.id, viewer).offset(cursor).limit(limit)
     if author is not None:
         query = query.where(StoredLeaderboardEntry.author == author)
     if label is not None:
@@ -205,15 +215,19 @@ def leaderboard_entries(
     return [_entry(rank, row, ranking) for rank, row in enumerate(session.execute(query), cursor + 1)]
 
 
-def ends_above(session: Session, ranking: StoredRanking, limit: int) -> list[tuple[float, float]]:
-    """Return the lower and upper ends of the intervals of the first ``limit`` entries, the fastest first."""
+def ends_above(
+    session: Session, ranking: StoredRanking, limit: int, viewer: Viewer = ADMIN_VIEWER
+) -> list[tuple[float, float]]:
+    """Return the ends of the intervals of the first ``limit`` entries that ``viewer`` sees, the fastest first."""
     ends = [
         func.coalesce(each, StoredLeaderboardEntry.speedup)
         for each in (StoredLeaderboardEntry.speedup_low, StoredLeaderboardEntry.speedup_high)
     ]
     query = (
         select(ends[0], ends[1])
-        .where(StoredLeaderboardEntry.ranking_id == ranking.id)
+        .where(
+            StoredLeaderboardEntry.ranking_id == ranking.id, seen_entry(viewer, StoredLeaderboardEntry.submission_id)
+        )
         .order_by(*_FASTEST_FIRST)
         .limit(limit)
     )
@@ -231,11 +245,13 @@ def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:
         return session.execute(query).all()
 
 
-def _ranked(ranking_id: int) -> Select[Any]:
-    """Return a query for the entries of one ranking as plain rows, the fastest first."""
+def _ranked(ranking_id: int, viewer: Viewer) -> Select[Any]:
+    """Return a query for the entries of one ranking that ``viewer`` sees as plain rows, the fastest first."""
     return (
         select(*StoredLeaderboardEntry.__table__.columns)
-        .where(StoredLeaderboardEntry.ranking_id == ranking_id)
+        .where(
+            StoredLeaderboardEntry.ranking_id == ranking_id, seen_entry(viewer, StoredLeaderboardEntry.submission_id)
+        )
         .order_by(*_FASTEST_FIRST)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey
+from sqlalchemy import ForeignKey, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from storage.models.base import Base
@@ -16,8 +16,8 @@ __all__ = ["ApiKey", "AuditEvent", "SignIn", "Usage"]
 class ApiKey(Base):
     """A key of the API without its text: ``digest`` is its SHA-256, and ``prefix`` its first characters.
 
-    ``client`` names its holder. A limit of ``None`` is that of the settings, and 0 is no limit. ``last_used_at`` is
-    some minutes old at most.
+    ``client`` names its holder. ``own_only``: it sees the submissions and batches of its client alone. A limit of
+    ``None`` is that of the settings, and 0 is no limit. ``last_used_at`` is some minutes old at most.
     """
 
     __tablename__ = "api_keys"
@@ -27,6 +27,7 @@ class ApiKey(Base):
     prefix: Mapped[str]
     client: Mapped[str]
     scopes: Mapped[list[str]]
+    own_only: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[datetime]
     created_by: Mapped[str]
     expires_at: Mapped[datetime | None]

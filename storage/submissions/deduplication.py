@@ -4,6 +4,7 @@ Lines with the same source, problem, device and options have one submission, wit
 submission may wait, be in progress or be done; one that was cancelled or failed through a fault of ours is not used
 again. Single submissions are never deduplicated, because they have owners. A submission that is not public is
 deduplicated only among the same client's lines. No client therefore learns that another has handed in the same.
+The same holds for lines of a key that sees its client's submissions alone (``shares``).
 """
 
 from __future__ import annotations
@@ -170,6 +171,6 @@ def _dedup_key(new: NewSubmission) -> str:
         *([limits_text(new.limits)] if new.limits else []),
         *([new.tier] if new.tier != "full" else []),
     ]
-    if new.visibility is not Visibility.PUBLIC:
+    if new.visibility is not Visibility.PUBLIC or not new.shares:
         content.append([str(new.visibility), new.owner])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

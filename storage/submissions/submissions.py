@@ -106,7 +106,8 @@ class NewSubmission:
     ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``tier`` is one of
     ``TIERS``. ``metadata`` is checked (see ``storage.submissions.metadata``), and the owner sees the ``parent``.
     ``requirements``: further requirements for the device. ``owner`` is the client that hands it in; the
-    ``idempotency_key`` is that client's. Raises ``ValueError``.
+    ``idempotency_key`` is that client's. ``shares``: as a line of a batch, it may be graded once with
+    equal lines of other clients. Raises ``ValueError``.
     """
 
     problem: Problem
@@ -126,6 +127,7 @@ class NewSubmission:
     requirements: Requirements = NO_REQUIREMENTS
     owner: str | None = None
     visibility: Visibility = Visibility.PUBLIC
+    shares: bool = True
 
     def __post_init__(self) -> None:
         if self.config.device != self.config.device_kind:

@@ -102,6 +102,13 @@ def test_an_administrator_makes_a_key_that_is_shown_once(http: httpx.Client, key
     answer = submit(http, {"Authorization": f"Bearer {token}"})
     assert (answer.status_code, answer.headers["ratelimit-limit"]) == (202, "7")
     assert answer.headers["cache-control"] == "no-store"
+    own = http.post("/api/v1/keys", json={**body, "client": "agent", "own_only": True}, headers=keys["root"])
+    assert (own.status_code, own.json()["own_only"]) == (201, True)
+    listed = http.get("/api/v1/keys", headers=keys["root"]).json()["items"]
+    assert [each["client"] for each in listed if each["own_only"]] == ["agent"]
+    both = {**body, "scopes": ["read", "admin"], "own_only": True}
+    assert "sees everything" in http.post("/api/v1/keys", json=both, headers=keys["root"]).text
+    assert_problem(http.post("/api/v1/keys", json=both, headers=keys["root"]), 422)
     wrong = http.post("/api/v1/keys", json={"client": "", "scopes": ["all"]}, headers=keys["root"])
     assert fields(assert_problem(wrong, 422)) == {"client", "scopes"}
     assert_problem(http.delete("/api/v1/keys/key_none", headers=keys["root"]), 404)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pyarrow.parquet
 import pytest
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
@@ -485,3 +486,144 @@ def test_what_somebody_elses_batch_waits_for_is_not_cancelled(http: httpx.Client
     (shared,) = http.get("/api/v1/submissions").json()["items"]
     assert_problem(http.delete(shared["links"]["self"], headers=keys["ada"]), 409)
     assert http.delete(shared["links"]["self"], headers=keys["root"]).json()["status"] == "cancelled"
+
+
+OTHERS = ("GET /", "GET /overall", "GET /problems/{problem_id}", "GET /api/v1/leaderboard")
+"""Routes on which others' public results are shown to everybody else."""
+
+
+@dataclass(frozen=True)
+class Public:
+    """The ids of ada's public things, with the word in all that can be typed."""
+
+    submissions: list[str]
+    batch: str
+
+
+@pytest.fixture
+def public(http: httpx.Client, seeds: Seeds, keys: Keyring, problems: dict[str, Problem]) -> Public:
+    keys.make("agent", own_only=True)
+    kept = keep(http, seeds, problems, Visibility.PUBLIC)
+    named = seeds.passed(
+        source=SOURCE + "5", owner="ada", author=SECRET, label=SECRET, evaluation={"speedup": 77.0, "log": SECRET}
+    )
+    header = {"name": SECRET, "defaults": {"problem": "relu", "author": SECRET, "label": SECRET}}
+    lines: list[Any] = [{"batch": header}, {"code": SOURCE}, {"code": SECRET}]
+    body = "".join(json.dumps(line) + "\n" for line in lines)
+    batch = http.post("/api/v1/batches", content=body, headers={**LINES["headers"], **keys["ada"]}).json()
+    # Over, so that no stream of events goes on.
+    http.delete(batch["links"]["self"], headers=keys["ada"]).raise_for_status()
+    page = http.get("/api/v1/submissions", params={"author": SECRET}, headers=keys["ada"]).json()
+    return Public([*kept.submissions, named, *(each["id"] for each in page["items"])], batch["id"])
+
+
+def test_a_key_for_its_own_alone_is_told_nothing_of_others(http: httpx.Client, keys: Keyring, public: Public) -> None:
+    told = set()
+    for name, route in ROUTES.items():
+        for submission_id in public.submissions if "{submission_id}" in name else [""]:
+            ids = {"submission_id": submission_id, "batch_id": public.batch}
+            answer = ask(http, name, keys["agent"], **ids)
+            assert SECRET not in answer.text, name
+            assert times(99.0) not in answer.text, name
+            assert '"speedup":99.0' not in answer.text, name
+            if "{submission_id}" in name or "{batch_id}" in name:
+                assert answer.status_code == (403 if route.scope is ADMIN else 404), (name, answer.text)
+                unknown = ask(http, name, keys["agent"], submission_id="sub_none", batch_id="bat_none")
+                assert unknown.status_code == answer.status_code, name
+                continue
+            assert not [each for each in (*public.submissions, public.batch) if each in answer.text], name
+            assert answer.status_code == (403 if name == "GET /metrics" else route.owner), (name, answer.text)
+            if route.scope is READ and SECRET in ask(http, name, keys["bob"]).text:
+                told.add(name)
+    # Another client is told on these routes, so the test above looks at the right answers.
+    assert told >= {*OTHERS, "GET /submissions", "GET /batches", "GET /api/v1/submissions", "GET /api/v1/batches"}
+
+
+@pytest.mark.parametrize("format_", ["json", "csv", "parquet"])
+def test_a_board_for_its_own_alone_ranks_these_alone(
+    http: httpx.Client, keys: Keyring, public: Public, seeds: Seeds, format_: str
+) -> None:
+    own = [
+        seeds.passed(source=f"{SOURCE}# own {speedup}", owner="agent", author="agent", evaluation={"speedup": speedup})
+        for speedup in (1.25, 1.5)
+    ]
+
+    def board(client: str, **changes: str) -> list[tuple[int, str]]:
+        answer = http.get("/api/v1/leaderboard", params={**BOARD, **changes}, headers=keys[client])
+        if changes.get("format", "json") == "json":
+            return [(each["rank"], each["submission"]) for each in answer.json()["entries"]]
+        if format_ == "csv":
+            rows: list[Any] = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+        else:
+            rows = pyarrow.parquet.read_table(io.BytesIO(answer.content)).to_pylist()
+        return [(int(each["rank"]), each["submission"]) for each in rows]
+
+    assert board("agent", format=format_) == [(1, own[1]), (2, own[0])]
+    assert board("agent", format=format_, cursor="1") == [(2, own[0])]
+    assert [place for place, _ in board("bob", format=format_)] == [1, 2, 3, 4]
+
+
+def test_pages_of_boards_show_a_key_for_its_own_alone_these_alone(
+    http: httpx.Client, keys: Keyring, public: Public, seeds: Seeds, problems: dict[str, Problem]
+) -> None:
+    empty = http.get("/problems/relu", headers=keys["agent"]).text.partition('id="rules"')[0]
+    assert "ranked, the fastest" not in empty
+    assert VERDICTS[Verdict.COMPILE_ERROR] not in empty
+    own = seeds.passed(source=SOURCE + "# own", owner="agent", author="agent", evaluation={"speedup": 1.25})
+    wrong = seeds.submit(source=SOURCE + "# own 2", owner="agent", visibility=Visibility.PRIVATE)
+    seeds.evaluate(wrong, failed(problems["relu"], Verdict.WRONG_OUTPUT, "wrong"))
+    page = http.get("/problems/relu", headers=keys["agent"]).text
+    # Entries, the best, records, and counts of verdicts are its own.
+    assert "1 ranked, the fastest at least" in page
+    assert own in page
+    assert VERDICTS[Verdict.WRONG_OUTPUT] in page
+    assert VERDICTS[Verdict.COMPILE_ERROR] not in page.partition('id="rules"')[0]
+    assert times(99.0) not in page
+    for path in ("/", "/overall"):
+        text = http.get(path, headers=keys["agent"]).text
+        assert times(1.25) in text
+        assert "<bdi>ada</bdi>" not in text
+        assert "<bdi>ada</bdi>" in http.get(path, headers=keys["bob"]).text
+    assert "3 ranked, the fastest at least" in http.get("/problems/relu", headers=keys["bob"]).text
+
+
+def test_a_key_for_its_own_alone_has_everything_of_its_own(http: httpx.Client, keys: Keyring, public: Public) -> None:
+    line = {**CODE["json"], "code": SOURCE}
+    batch = http.post("/api/v1/batches", json={"submissions": [line, line]}, headers=keys["agent"]).json()
+    # One with the other, and with no line of ada's, whose verdict would be told by it.
+    assert batch["shared"] == 1
+    (own,) = http.get("/api/v1/submissions", headers=keys["agent"]).json()["items"]
+    assert own["owner"] == "agent"
+    assert own["id"] not in public.submissions
+    assert http.get(own["links"]["source"], headers=keys["agent"]).text == SOURCE
+    assert http.delete(batch["links"]["self"], headers=keys["agent"]).json()["statuses"]["cancelled"] == 2
+    assert http.get(batch["links"]["results"], headers=keys["agent"]).text.count(own["id"]) > 0
+    assert own["id"] in http.get(f"{batch['links']['results']}?format=csv", headers=keys["agent"]).text
+    assert http.get(f"/batches/{batch['id']}", headers=keys["agent"]).status_code == 200
+    # To others its submission is as public as any.
+    assert http.get(own["links"]["self"], headers=keys["bob"]).status_code == 200
+
+
+def test_a_key_for_its_own_alone_names_no_parent_of_others(http: httpx.Client, keys: Keyring, public: Public) -> None:
+    body = {**CODE["json"], "parent": public.submissions[0]}
+    assert_problem(http.post("/api/v1/submissions", json=body, headers=keys["agent"]), 422)
+    assert http.post("/api/v1/submissions", json=body, headers=keys["bob"]).status_code == 202
+
+
+def test_lines_that_another_key_of_the_client_shared_are_left_out(
+    http: httpx.Client, keys: Keyring, seeds: Seeds, problems: dict[str, Problem]
+) -> None:
+    line = {**CODE["json"], "code": SOURCE, "device": "cpu"}
+    http.post("/api/v1/batches", json={"submissions": [line]}, headers=keys["ada"]).raise_for_status()
+    keys.make("agent")
+    batch = http.post("/api/v1/batches", json={"submissions": [line]}, headers=keys["agent"]).json()
+    assert batch["shared"] == 1
+    (ada,) = http.get("/api/v1/submissions", headers=keys["ada"]).json()["items"]
+    seeds.evaluate(ada["id"], passed(problems["relu"]))
+    for own_only, count in ((False, 1), (True, 0)):
+        key = keys.make("agent", own_only=own_only)
+        assert http.get(batch["links"]["results"], headers=key).text.count("\n") == count
+        assert http.get(f"{batch['links']['results']}?format=csv", headers=key).text.count("\r\n") == 1 + count
+        assert http.get(batch["links"]["summary"], headers=key).json()["overall"]["candidates"] == count
+        compared = http.get(batch["links"]["comparison"], params={"other": batch["id"]}, headers=key).json()
+        assert compared["batch"]["candidates"] == count

@@ -42,6 +42,18 @@ def test_a_key_is_made_listed_and_revoked_on_the_server(here: Path) -> None:
     assert all(item["revoked"] for item in json.loads(run("list", "--json")[1])["items"])
 
 
+def test_a_key_for_its_own_alone_is_made_and_told_apart(here: Path) -> None:
+    result = CliRunner().invoke(app, ["keys", "create", "agent", "--own-only"])
+    assert result.exit_code == 0
+    assert "KERNELJUDGE_PUBLIC_READ=false" in result.stderr
+    run("create", "ada")
+    items = json.loads(run("list", "--json")[1])["items"]
+    assert [(item["client"], item["own_only"]) for item in items] == [("ada", False), ("agent", True)]
+    lines = run("list")[1].splitlines()
+    assert ["own only" in line for line in lines] == [False, True]
+    assert run("create", "root", "--scope", "admin", "--own-only")[0] == 2
+
+
 def test_what_cannot_be_made_or_revoked_is_bad_usage(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("create", "ada", "--scope", "everything")[0] == 2
     assert run("create", " ")[0] == 2

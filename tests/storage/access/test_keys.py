@@ -100,7 +100,8 @@ def test_a_viewer_sees_the_same_in_a_query_as_in_a_row(sessions: sessionmaker[Se
     rows = [(owner, visibility) for owner in owners for visibility in Visibility]
     for owner, visibility in rows:
         submit(owner=owner, visibility=visibility)
-    viewers = (Viewer(), Viewer("ada"), Viewer("eve"), Viewer("ada", everything=True), Viewer(everything=True))
+    clients = (Viewer(), Viewer("ada"), Viewer("eve"), Viewer("ada", everything=True), Viewer(everything=True))
+    viewers = (*clients, Viewer("ada", own_only=True), Viewer("eve", own_only=True), Viewer(own_only=True))
     with sessions() as session:
         for viewer in viewers:
             every = session.scalars(select(Submission)).all()
@@ -111,7 +112,33 @@ def test_a_viewer_sees_the_same_in_a_query_as_in_a_row(sessions: sessionmaker[Se
             ):
                 found = set(session.scalars(select(Submission.id).where(condition)))
                 assert found == {row.id for row in every if sees(row)}
+        own = set(session.scalars(select(Submission.id).where(Viewer("ada", own_only=True).visible(Submission))))
+        assert own == {row.id for row in session.scalars(select(Submission)) if row.owner == "ada"}
     assert not Viewer().owns(Submission(owner=None))
+    assert not Viewer(own_only=True).sees(Submission(owner=None, visibility="public"))
+
+
+def test_no_administrator_sees_its_own_alone(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session, pytest.raises(ValueError, match="sees everything"):
+        Keys(session).create("root", [Scope.ADMIN], by="operator", own_only=True)
+
+
+def test_a_schema_without_keys_for_their_own_alone_takes_none_that_is_in_use(
+    sessions: sessionmaker[Session], engine: Engine
+) -> None:
+    with sessions.begin() as session:
+        key, token = Keys(session).create("agent", [Scope.SUBMIT], by="operator", own_only=True)
+    with pytest.raises(RuntimeError, match="1 keys see their client's submissions alone"):
+        _move(engine, "0015")
+    with sessions.begin() as session:
+        good = Keys(session).good(token)
+        assert good is not None
+        assert good.own_only
+        Keys(session).revoke(key.id, by="operator")
+    _move(engine, "0015")
+    _move(engine, "head")
+    with sessions() as session:
+        assert not Keys(session).get(key.id).own_only
 
 
 def test_one_clients_idempotency_key_is_not_anothers() -> None:
