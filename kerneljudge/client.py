@@ -227,7 +227,7 @@ class Client:
     def submissions(self, *, limit: int = 50, cursor: str | None = None, **filters: str) -> SubmissionPage:
         """Return a page of submissions, newest first.
 
-        ``filters``: problem, device, status, verdict, author, label, parent.
+        ``filters``: problem, device, status, verdict, author, label, parent, tier.
         """
         params: dict[str, str | int] = {"limit": limit, **filters}
         if cursor is not None:

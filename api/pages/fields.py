@@ -8,8 +8,10 @@ from fastapi import Query
 from pydantic import BeforeValidator
 
 from evaluator.evaluation import Verdict
+from kerneljudge.records import TierName
 
-__all__ = ["ChosenVerdict", "Word"]
+__all__ = ["ChosenTier", "ChosenVerdict", "Word"]
 
 Word = Annotated[str | None, Query(max_length=200)]
+ChosenTier = Annotated[TierName | None, BeforeValidator(lambda given: given or None), Query()]
 ChosenVerdict = Annotated[Verdict | None, BeforeValidator(lambda given: given or None), Query()]

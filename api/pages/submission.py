@@ -9,12 +9,13 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from api.pages.charts.evidence import calls_in_order, error_pattern, latencies, roofline_plot
-from api.pages.fields import ChosenVerdict, Word
+from api.pages.fields import ChosenTier, ChosenVerdict, Word
 from api.pages.rendering import render
 from api.pages.source import bounded, changes, line_of_error, listing
 from api.records.submissions import current_record, diagnosis_records, samples_record, submission_records
 from api.services.auth import READS, ViewerDep, seen_submission
 from api.services.container import ReadSession, ServicesDep
+from evaluator.config import TIERS
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from kerneljudge.records import SubmissionRecord
 from storage.access.visibility import Viewer
@@ -44,11 +45,12 @@ def submissions_page(
     label: Word = None,
     parent: Word = None,
     verdict: ChosenVerdict = None,
+    tier: ChosenTier = None,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """List submissions under the filters of the address, the latest first."""
-    given = {"problem": problem or None, "author": author or None, "label": label or None, "verdict": verdict or None}
-    given["parent"] = parent or None
+    words = {"problem": problem, "author": author, "label": label, "parent": parent, "verdict": verdict, "tier": tier}
+    given = {name: value or None for name, value in words.items()}
     page = page_of_submissions(session, Filters(**given), cursor, _ROWS, viewer=viewer)
     return render(
         request,
@@ -57,6 +59,7 @@ def submissions_page(
         next_cursor=page.next_cursor,
         given=given,
         problems=list(services.problems),
+        tiers=TIERS,
     )
 
 

@@ -37,6 +37,7 @@ from kerneljudge.records import (
     SamplesRecord,
     SubmissionPage,
     SubmissionRecord,
+    TierName,
 )
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches
@@ -136,12 +137,20 @@ def list_submissions(
     author: Word = None,
     label: Word = None,
     parent: Annotated[str | None, Query(max_length=100, description="Derived from this submission.")] = None,
+    tier: TierName | None = None,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> SubmissionPage:
     """List the submissions that meet all of the conditions and that you may see, newest first."""
     filters = Filters(
-        problem=problem, device=device, status=status, verdict=verdict, author=author, label=label, parent=parent
+        problem=problem,
+        device=device,
+        status=status,
+        verdict=verdict,
+        author=author,
+        label=label,
+        parent=parent,
+        tier=tier,
     )
     page = page_of_submissions(session, filters, cursor, limit, viewer=viewer)
     return SubmissionPage(items=submission_records(session, page.items, viewer), next_cursor=page.next_cursor)

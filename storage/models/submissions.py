@@ -51,6 +51,7 @@ class Submission(Leased, Base):
         Index(None, "label", "id"),
         Index(None, "owner", "id"),
         Index(None, "parent", "id"),
+        Index(None, "tier", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

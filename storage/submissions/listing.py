@@ -31,6 +31,7 @@ class Filters:
     author: str | None = None
     label: str | None = None
     parent: str | None = None
+    tier: str | None = None
 
 
 @dataclass(frozen=True)

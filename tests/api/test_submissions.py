@@ -55,6 +55,19 @@ def test_the_tier_is_told_wherever_the_submission_is(
     assert len(board["entries"]) == (tier == "full")
 
 
+def test_lists_can_be_of_one_tier(http: httpx.Client, seeds: Seeds) -> None:
+    ids = {tier: seeds.passed(tier=tier) for tier in ("check", "quick", "full")}
+    for tier, submission_id in ids.items():
+        items = http.get("/api/v1/submissions", params={"tier": tier, "verdict": "passed"}).json()["items"]
+        assert [each["id"] for each in items] == [submission_id]
+        page = http.get("/submissions", params={"tier": tier}).text
+        assert [each for each in ids.values() if f'href="/submissions/{each}"' in page] == [submission_id]
+    assert len(http.get("/api/v1/submissions").json()["items"]) == 3
+    every = http.get("/submissions", params={"tier": ""}).text
+    assert all(f'href="/submissions/{each}"' in every for each in ids.values())
+    assert fields(assert_problem(http.get("/api/v1/submissions", params={"tier": "deep"}), 422)) == {"tier"}
+
+
 def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds) -> None:
     flags = (Flag(FlagKind.LIBRARY_ONLY, 3, "no kernel"), Flag(FlagKind.UNUSED_KERNEL, None, "never launched"))
     record = http.get(f"/api/v1/submissions/{seeds.passed(evaluation={'flags': flags})}").json()

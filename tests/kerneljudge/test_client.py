@@ -59,7 +59,8 @@ def test_a_submission_is_handed_in_with_everything_that_was_given(service: Clien
     assert (record["require_gradients"], record["label"], record["author"]) == (False, "l", "a")
     assert service.get(str(record["id"]))["id"] == record["id"]
     assert service.source(str(record["id"])) == SOURCE
-    assert service.submissions(label="l")["items"][0]["id"] == record["id"]
+    assert service.submissions(label="l", tier="full")["items"][0]["id"] == record["id"]
+    assert service.submissions(label="l", tier="check")["items"] == []
     assert service.cancel(str(record["id"]))["status"] == "cancelled"
 
 

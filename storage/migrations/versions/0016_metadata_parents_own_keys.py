@@ -19,6 +19,7 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("parent", CleanText(), nullable=True))
     op.create_index("ix_submissions_parent_id", "submissions", ["parent", "id"])
     op.create_index("ix_batch_items_parent", "batch_items", ["parent"])
+    op.create_index("ix_submissions_tier_id", "submissions", ["tier", "id"])
     op.add_column("api_keys", sa.Column("own_only", sa.Boolean(), nullable=False, server_default=sa.false()))
 
 
@@ -31,6 +32,7 @@ def downgrade() -> None:
             "that is meant, set the column own_only to false, or revoke the keys"
         )
     op.drop_column("api_keys", "own_only")
+    op.drop_index("ix_submissions_tier_id", "submissions")
     op.drop_index("ix_batch_items_parent", "batch_items")
     op.drop_index("ix_submissions_parent_id", "submissions")
     for table in ("batch_items", "submissions"):
