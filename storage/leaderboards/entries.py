@@ -48,6 +48,7 @@ class Outcome(NamedTuple):
     problem_version: str
     device: str
     verdict: str
+    tier: str
 
 
 class Result(NamedTuple):
@@ -69,10 +70,9 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
     # In one order everywhere, as all locks.
     for outcome, count in sorted(outcomes.items()):
         first = insert_into(session, VerdictCount).values(**outcome._asdict(), count=count)
-        key = ["problem", "problem_version", "device", "verdict"]
         session.execute(
             first.on_conflict_do_update(
-                index_elements=key, set_={"count": VerdictCount.count + first.excluded["count"]}
+                index_elements=Outcome._fields, set_={"count": VerdictCount.count + first.excluded["count"]}
             )
         )
 
@@ -96,7 +96,9 @@ def add_to_leaderboards(session: Session, submission_id: str, evaluation: Evalua
 
 def outcome_of(submission: Submission, evaluation: Evaluation) -> Outcome:
     """Return the key by which ``evaluation`` is counted."""
-    return Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
+    return Outcome(
+        submission.problem, submission.problem_version, submission.device, evaluation.verdict, submission.tier
+    )
 
 
 def software_of(environment: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Verdict
 from storage.access.visibility import ADMIN_VIEWER, Viewer
+from storage.leaderboards.entries import RANKED_TIER
 from storage.leaderboards.own import seen_entry
 from storage.models import (
     AuthorBest,
@@ -136,7 +137,7 @@ def sample(session: Session, ranking: StoredRanking, limit: int, viewer: Viewer 
 def verdicts_of(
     session: Session, problem: str, problem_version: str, viewer: Viewer = ADMIN_VIEWER
 ) -> Mapping[Verdict, int]:
-    """Return the number of evaluations of this version of a problem by verdict, of all that ``viewer`` may count.
+    """Return the number of evaluations of this version of a problem by verdict, in the ranked tier alone.
 
     Where a viewer sees own submissions alone, private ones among them are counted as well.
     """
@@ -144,14 +145,18 @@ def verdicts_of(
         own = (
             select(StoredEvaluation.verdict, func.count())
             .join(Submission, Submission.id == StoredEvaluation.submission_id)
-            .where(viewer.visible(Submission), Submission.verifies.is_(None))
+            .where(viewer.visible(Submission), Submission.verifies.is_(None), Submission.tier == RANKED_TIER)
             .where(Submission.problem == problem, Submission.problem_version == problem_version)
             .group_by(StoredEvaluation.verdict)
         )
         return {Verdict(verdict): int(count) for verdict, count in session.execute(own)}
     query = (
         select(VerdictCount.verdict, func.sum(VerdictCount.count))
-        .where(VerdictCount.problem == problem, VerdictCount.problem_version == problem_version)
+        .where(
+            VerdictCount.problem == problem,
+            VerdictCount.problem_version == problem_version,
+            VerdictCount.tier == RANKED_TIER,
+        )
         .group_by(VerdictCount.verdict)
     )
     return {Verdict(verdict): int(count) for verdict, count in session.execute(query)}

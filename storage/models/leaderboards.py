@@ -148,7 +148,7 @@ class AuthorBest(Base):
 
 
 class VerdictCount(Base):
-    """The number of evaluations of a problem that ended with one verdict."""
+    """The number of evaluations of a problem in one tier that ended with one verdict."""
 
     __tablename__ = "verdict_counts"
 
@@ -156,6 +156,7 @@ class VerdictCount(Base):
     problem_version: Mapped[str] = mapped_column(primary_key=True)
     device: Mapped[str] = mapped_column(primary_key=True)
     verdict: Mapped[str] = mapped_column(primary_key=True)
+    tier: Mapped[str] = mapped_column(primary_key=True)
     count: Mapped[int]
 
 

@@ -147,7 +147,8 @@ def _make(
         if isinstance(new.candidate, InvalidSource):
             session.add(store_evaluation(invalid_evaluation(new, new.candidate), submission_id, now))
         if isinstance(new.candidate, InvalidSource) and new.visibility is not Visibility.PRIVATE:
-            invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1
+            outcome = Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE, new.tier)
+            invalid[outcome] += 1
     session.flush()
     for submission_id in queued & notified.keys():
         request_wakeup(session, notified[submission_id])

@@ -84,13 +84,15 @@ def test_a_board_shows_compile_and_roofline_and_how_it_came_about(http: httpx.Cl
         evaluation = {"speedup": speedup, "speedup_compiled": 1.25, "roofline_share": 0.625}
         seeds.passed(source=f"class ModelNew: a = {number}", label=f"c{number}", author="ann", evaluation=evaluation)
     seeds.evaluate(seeds.submit(), failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, "no"))
+    # Of another tier, and so in no count here.
+    seeds.evaluate(seeds.submit(tier="check"), failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, "no"))
     html = page(http, "/problems/relu")
     assert f"1.25{TIMES}" in html
     assert "62 %" in html
     records = html.partition("Records as a table")[2].partition("</table>")[0]
     assert re.findall(r"<bdi>(c\d)</bdi>", records) == ["c2", "c0"]
-    breakdown = html.partition("All submissions by verdict")[2].partition("</table>")[0]
-    assert re.findall(r"verdict=(\w+)", breakdown) == ["passed", "wrong_output"]
+    breakdown = html.partition("Submissions of the tier full by verdict")[2].partition("</table>")[0]
+    assert re.findall(r"tier=full&amp;verdict=(\w+)", breakdown) == ["passed", "wrong_output"]
     assert re.findall(r'class="number">(\d+)<', breakdown) == ["3", "1"]
 
 

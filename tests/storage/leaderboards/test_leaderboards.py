@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from alembic import command
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
 import storage.leaderboards.read
@@ -223,7 +223,8 @@ def kept(sessions: sessionmaker[Session]) -> dict[str, Any]:
                 ranking = rankings[values.pop("ranking_id")]
                 rows.append(((ranking.track, ranking.baseline, ranking.device_name), sorted(values.items(), key=str)))
             tables[table.__tablename__] = sorted(rows, key=str)
-        counts = session.execute(select(VerdictCount.problem, VerdictCount.verdict, VerdictCount.count))
+        columns = (VerdictCount.problem, VerdictCount.verdict, VerdictCount.tier, VerdictCount.count)
+        counts = session.execute(select(*columns))
         tables["counts"] = sorted(tuple(row) for row in counts)
     return tables
 
@@ -250,13 +251,45 @@ def test_what_leaderboards_are_read_from_can_be_made_from_the_evaluations(
     finish("# d", evaluation={"verdict": Verdict.WRONG_OUTPUT, "speedup": None})
     by_and_by = kept(sessions)
     assert len(by_and_by["rankings"]) == 3
-    assert ("relu", "wrong_output", 1) in by_and_by["counts"]
+    assert ("relu", "wrong_output", "full", 1) in by_and_by["counts"]
     with engine.begin() as connection:
         config = alembic_config()
         config.attributes["connection"] = connection
         command.downgrade(config, "0003")
         command.upgrade(config, "head")
     assert kept(sessions) == by_and_by
+
+
+def test_verdicts_are_counted_by_tier_and_told_of_the_ranked_one(
+    engine: Engine, sessions: sessionmaker[Session], finish: Finish, problems: dict[str, Problem]
+) -> None:
+    def told() -> dict[Verdict, int]:
+        with sessions() as session:
+            return dict(verdicts_of(session, "relu", problems["relu"].version))
+
+    finish("# 1")
+    finish("# 2", evaluation={"verdict": Verdict.WRONG_OUTPUT, "speedup": None})
+    for number, tier in enumerate(("check", "check", "quick")):
+        finish(f"# below {number}", tier=tier)
+    finish("# private", tier="check", visibility=Visibility.PRIVATE)
+    expected = [
+        ("relu", "passed", "check", 2),
+        ("relu", "passed", "full", 1),
+        ("relu", "passed", "quick", 1),
+        ("relu", "wrong_output", "full", 1),
+    ]
+    assert kept(sessions)["counts"] == expected
+    assert told() == {Verdict.PASSED: 1, Verdict.WRONG_OUTPUT: 1}
+    # A schema from before has one count for all tiers, and they are told apart again by the submissions.
+    for target in ("0015", "head"):
+        with engine.begin() as connection:
+            config = alembic_config()
+            config.attributes["connection"] = connection
+            (command.downgrade if target == "0015" else command.upgrade)(config, target)
+            counts = connection.execute(text("SELECT verdict, count FROM verdict_counts ORDER BY verdict")).all()
+            if target == "0015":
+                assert [tuple(row) for row in counts] == [("passed", 4), ("wrong_output", 1)]
+    assert kept(sessions)["counts"] == expected
 
 
 def test_records_are_who_was_fastest_when(sessions: sessionmaker[Session], finish: Finish) -> None:
