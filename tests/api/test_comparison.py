@@ -14,6 +14,7 @@ from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from tests.api.conftest import assert_problem, fields
 from tests.api.inmemory import running
+from tests.api.outline import page
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 
 Graded = Callable[..., str]
@@ -89,9 +90,7 @@ def test_batches_of_other_conditions_are_not_compared(
     other = http.post("/api/v1/batches", json=theirs).json()["id"]
     problem = assert_problem(http.get(f"/api/v1/batches/{ours}/comparison", params={"other": other}), 409)
     assert message in str(problem["detail"])
-    page = http.get(f"/batches/{ours}/comparison", params={"other": other})
-    assert page.status_code == 200
-    assert message in page.text
+    assert message in page(http, f"/batches/{ours}/comparison?other={other}")
     # Conditions of a problem that only one has do not matter.
     assert http.get(f"/api/v1/batches/{apart}/comparison", params={"other": other}).json()["problems"] == []
 
@@ -114,15 +113,15 @@ def test_a_page_shows_the_differences_and_what_is_odd_about_them(http: httpx.Cli
     names = ["relu", "gelu", "softmax", "gemm", "moments", "layer_norm", "rms_norm", "conv2d_bias_relu"]
     batch = graded(dict.fromkeys(names, 2.0))
     other = graded(dict.fromkeys(names), evaluation={"environment": {"device_name": "another"}})
-    assert f'href="/batches/{batch}/comparison"' in http.get(f"/batches/{batch}").text
-    chooser = http.get(f"/batches/{batch}/comparison").text
+    assert f'href="/batches/{batch}/comparison"' in page(http, f"/batches/{batch}")
+    chooser = page(http, f"/batches/{batch}/comparison")
     assert f'<option value="{other}">batch 1</option>' in chooser
     assert f'value="{batch}"' not in chooser
-    page = http.get(f"/batches/{batch}/comparison", params={"other": other}).text
+    there = page(http, f"/batches/{batch}/comparison?other={other}")
     for words in ("+100.0", "higher", "pass@1", "The devices differ", "on 8 problems"):
-        assert words in page, words
-    back = http.get(f"/batches/{other}/comparison", params={"other": batch}).text
+        assert words in there, words
+    back = page(http, f"/batches/{other}/comparison?other={batch}")
     for words in ("\N{MINUS SIGN}100.0", "lower"):
         assert words in back, words
     apart = graded({"group_norm": 1.0})
-    assert "no problem in common" in http.get(f"/batches/{batch}/comparison", params={"other": apart}).text
+    assert "no problem in common" in page(http, f"/batches/{batch}/comparison?other={apart}")

@@ -63,7 +63,8 @@ def test_marks_that_turn_the_direction_are_shown_as_what_they_are(http: httpx.Cl
 
 def test_every_page_escapes_what_was_typed(http: httpx.Client, seeds: Seeds) -> None:
     evaluation = {"message": HOSTILE, "environment": {"device_name": HOSTILE}, "notes": (HOSTILE,)}
-    seeds.passed(label=HOSTILE, author=HOSTILE, evaluation=evaluation)
+    parent = seeds.passed(label=HOSTILE, author=HOSTILE, metadata={HOSTILE: HOSTILE}, evaluation=evaluation)
+    seeds.passed(label=HOSTILE, author=HOSTILE, parent=parent)
     seeds.passed(source=f"class ModelNew: '''{HOSTILE}'''", label=HOSTILE, author=HOSTILE, evaluation=evaluation)
     body = {
         "name": HOSTILE,
@@ -74,7 +75,8 @@ def test_every_page_escapes_what_was_typed(http: httpx.Client, seeds: Seeds) -> 
     for path in (
         "/overall", "/submissions", f"/submissions/{submission}", "/batches", f"/batches/{batch}",
         "/problems/relu", f"/problems/relu?author={HOSTILE}&label={HOSTILE}&device={HOSTILE}",
-        f"/submissions?author={HOSTILE}",
+        f"/submissions?author={HOSTILE}", f"/submissions/{parent}", f"/submissions?parent={HOSTILE}",
+        f"/batches/{batch}/comparison", f"/batches/{batch}/comparison?other={batch}",
     ):  # fmt: skip
         html = page(http, path)
         assert "<img src=x" not in html, path

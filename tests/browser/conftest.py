@@ -108,11 +108,18 @@ def _seeded(folder: Path) -> dict[str, str]:
         environment={"device_name": HOSTILE, HOSTILE: TURNED}, details={HOSTILE: "x" * 100_000},
     )  # fmt: skip
     source = f"class ModelNew: ...\nname = '''{HOSTILE}'''\nturned = '{TURNED}'\nlong = '{'x' * 100_000}'\n"
+    metadata = {"model": "m-7b", HOSTILE: [TURNED, "y" * 1000], "step": 3}
+    child = seeding.submission(
+        "gelu", "class ModelNew: c = 1", wrong, "bob", "derived", parent=best, metadata=metadata
+    )  # fmt: skip
+    batch, other = seeding.batch(["nothing", "less"]), seeding.batch(["nothing at all"])
     found = {
         "passed": f"/submissions/{best}",
+        "derived": f"/submissions/{child}",
         "wrong": f"/submissions/{seeding.submission('gelu', 'class ModelNew: b = 1', wrong, 'bob', 'wrong')}",
         "hostile": f"/submissions/{seeding.submission('softmax', source, hostile, TURNED + HOSTILE, HOSTILE)}",
-        "batch": f"/batches/{seeding.batch(['nothing', 'less'])}",
+        "batch": f"/batches/{batch}",
+        "comparison": f"/batches/{batch}/comparison?other={other}",
     }
     engine.dispose()
     return {

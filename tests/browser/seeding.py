@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -26,7 +27,9 @@ class Seeding:
         self._sessions = sessions
         self._problems = problems
 
-    def submission(self, problem: str, source: str, evaluation: Evaluation, author: str, label: str) -> str:
+    def submission(
+        self, problem: str, source: str, evaluation: Evaluation, author: str, label: str, **changes: Any
+    ) -> str:
         """A submission that ended with ``evaluation``; returns its id."""
         new = NewSubmission(
             problem=self._problems[problem],
@@ -35,6 +38,7 @@ class Seeding:
             size="smoke",
             author=author,
             label=label,
+            **changes,
         )
         with self._sessions.begin() as session:
             submission_id = Submissions(session).submit(new).id
