@@ -37,7 +37,7 @@ from kerneljudge.records import (
     SubmissionRecord,
     WorkerRecord,
 )
-from kerneljudge.requests import NewSubmission, Requirements
+from kerneljudge.requests import NewSubmission, Reference, Requirements
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 
@@ -96,8 +96,9 @@ class Client:
 
     def submit(
         self,
-        problem: str,
+        problem: str | None = None,
         *,
+        reference: Reference | None = None,
         code: str | None = None,
         response: str | None = None,
         device: str | None = None,
@@ -118,6 +119,8 @@ class Client:
     ) -> SubmissionRecord:
         """Hand in a candidate. Return its record at once, or as soon as it is over within ``wait_s``.
 
+        In place of a ``problem`` it may bring a ``reference``, where the service takes any: ``{"source": text}``.
+
         ``requirements`` are conditions for the device that evaluates it. ``limits`` are by name, and lower those of the
         service: ``{"call_s": 5}``. ``tier`` is ``check`` (the verdict alone), ``quick`` or ``full``. ``metadata`` is
         a JSON object of yours, and ``parent`` the id of the submission that the candidate was derived from. ``None``
@@ -125,6 +128,7 @@ class Client:
         """
         new: NewSubmission = {
             "problem": problem,
+            "reference": reference,
             "code": code,
             "response": response,
             "device": device,

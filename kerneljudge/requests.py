@@ -7,7 +7,7 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
-__all__ = ["NewSubmission", "Requirements", "SubmissionOptions"]
+__all__ = ["NewSubmission", "Reference", "Requirements", "SubmissionOptions", "Tolerance"]
 
 
 class Requirements(TypedDict, total=False):
@@ -16,6 +16,23 @@ class Requirements(TypedDict, total=False):
     device_name: str | None
     min_memory_gib: float | None
     min_compute_capability: str | None
+
+
+class Tolerance(TypedDict):
+    """The tolerance of an element: it is right within ``atol * rms(expected) + rtol * |expected|``."""
+
+    atol: float
+    rtol: float
+
+
+class Reference(TypedDict, total=False):
+    """A reference of a submission's own, in KernelBench's form, with the policies of its problem."""
+
+    source: Required[str]
+    tolerance: Tolerance | None
+    gradient_policy: str
+    input_domain: str | None
+    row_independent: bool
 
 
 class SubmissionOptions(TypedDict, total=False):
@@ -37,9 +54,13 @@ class SubmissionOptions(TypedDict, total=False):
 
 
 class NewSubmission(SubmissionOptions, total=False):
-    """A new submission: the fields of the API's request, and the key that identifies a repeated request."""
+    """A new submission: the fields of the API's request, and the key that identifies a repeated request.
 
-    problem: Required[str]
+    It has either a ``problem`` or a ``reference``, and either ``code`` or a ``response``.
+    """
+
+    problem: str | None
+    reference: Reference | None
     code: str | None
     response: str | None
     idempotency_key: str | None

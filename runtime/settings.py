@@ -59,7 +59,8 @@ class Settings(BaseSettings):
     With ``auth`` ``required``, clients need a key (see ``storage.access.keys``) to submit, and to read as well unless
     ``public_read``. ``requests_per_min`` and ``submissions_per_day`` are the limits of keys without their own limits,
     and ``anonymous_requests_per_min`` is that of an address; 0 is no limit. With ``open`` no client is identified and
-    nothing is limited, so it is for this machine alone (``exposure``).
+    nothing is limited, so it is for this machine alone (``exposure``). With ``request_references``, submissions may
+    bring references of their own, which the judge executes outside the sandbox.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -98,6 +99,7 @@ class Settings(BaseSettings):
     verify_records: Literal["auto", "off"] = "auto"
     auth: Literal["open", "required"] = "open"
     public_read: bool = True
+    request_references: bool = False
     requests_per_min: int = Field(default=6000, ge=0)
     anonymous_requests_per_min: int = Field(default=600, ge=0)
     submissions_per_day: int = Field(default=100_000, ge=0)

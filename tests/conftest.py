@@ -71,6 +71,7 @@ _BESIDE_OTHERS = tuple(
         "problems/test_importing",
         "problems/test_module_constants",
         "problems/test_problem",
+        "problems/test_requested",
         "problems/test_shapes",
         "processes/test_prepare_machine",
         "results/test_assemble",

@@ -17,6 +17,7 @@ from api.pages.charts import drawing
 from api.services.auth import Caller
 from api.services.container import Services
 from api.services.exports import parquet_is_there
+from evaluator.problems.requested import is_requested
 from evaluator.problems.vetting import MEANING
 from storage.access.keys import Scope
 
@@ -71,6 +72,7 @@ def _environment() -> Environment:
     environment.filters["pretty"] = _pretty
     environment.filters["path"] = lambda value: quote(str(value), safe="")
     environment.globals.update(
+        is_requested=is_requested,
         STYLE=_address("style.css"),
         SCRIPT=_address("main.js"),
         PREVIEW=_address("preview.png"),

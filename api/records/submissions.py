@@ -278,6 +278,7 @@ def submission_links(submission_id: str) -> LinkRecord:
     return {
         "self": base,
         "source": f"{base}/source",
+        "reference": f"{base}/reference",
         "log": f"{base}/log",
         "samples": f"{base}/samples",
         "attempts": f"{base}/attempts",

@@ -46,6 +46,7 @@ from storage.grading.diagnoses import Diagnoses, NoDiagnosisWorker, NotDiagnosab
 from storage.grading.verification import verify_leaders
 from storage.grading.withdrawal import NotPublishable, NotRanked, publish, reinstate, withdraw
 from storage.models import Submission
+from storage.problems import stored_problem
 from storage.submissions.listing import Filters, page_of_submissions
 from storage.submissions.submissions import WITH_SOURCE, NotRetriable, Submissions
 
@@ -235,6 +236,19 @@ def reinstate_submission(known: KnownSubmission, session: WriteSession, caller: 
 def read_source(known: SeenThrough, session: ReadSession) -> str:
     """Read the graded source; 403 where its author hides it."""
     return Submissions(session).source_of(known.id)
+
+
+@router.get(
+    "/{submission_id}/reference",
+    dependencies=[READS],
+    response_class=PlainTextResponse,
+    responses=problems(403, 404, 422),
+)
+def read_reference(known: SeenThrough, session: ReadSession) -> str:
+    """Read the reference that it was graded against, in the version of that time; 403 where its author hides it."""
+    problem = stored_problem(session, known.problem, known.problem_version)
+    assert problem is not None
+    return problem.source
 
 
 @router.get(

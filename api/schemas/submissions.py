@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from evaluator.config import SETTABLE_LIMITS
+from evaluator.problems.problem import Problem, Tolerance
+from evaluator.problems.requested import requested_problem
 from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
 from storage.submissions.metadata import MAX_DEPTH, MAX_METADATA_BYTES, checked_metadata
 
-__all__ = ["DeviceRequirements", "Metadata", "PublishRequest", "SubmissionRequest", "WithdrawalRequest"]
-
-_EXACTLY_ONE: Final[list[JsonValue]] = [
-    {"required": [given], "properties": {given: {"type": "string"}, other: {"type": "null"}}}
-    for given, other in (("code", "response"), ("response", "code"))
+__all__ = [
+    "DeviceRequirements",
+    "Metadata",
+    "PublishRequest",
+    "ReferenceRequest",
+    "SubmissionRequest",
+    "WithdrawalRequest",
 ]
+
+
+def _exactly_one(one: str, other: str) -> JsonValue:
+    """Return the JSON schema of an object that has one of two fields."""
+    return {
+        "oneOf": [
+            {"required": [given], "properties": {given: {"not": {"type": "null"}}, absent: {"type": "null"}}}
+            for given, absent in ((one, other), (other, one))
+        ]
+    }
+
+
+_CHOICES: Final[list[JsonValue]] = [_exactly_one("code", "response"), _exactly_one("problem", "reference")]
 
 
 Metadata = Annotated[
@@ -42,13 +59,66 @@ class DeviceRequirements(BaseModel):
     )
 
 
+class ToleranceRequest(BaseModel):
+    """The tolerance of an element: it is right within `atol * rms(expected) + rtol * |expected|`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    atol: float = Field(gt=0, lt=1)
+    rtol: float = Field(ge=0, lt=1)
+
+
+class ReferenceRequest(BaseModel):
+    """A reference of the submission's own, for a problem that is in no list and on no leaderboard."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    source: str = Field(
+        description="A file in KernelBench's form: `Model`, `get_inputs` and `get_init_inputs`, with the sizes as "
+        "they are to be judged. The service executes it, so it needs the scope `references`."
+    )
+    tolerance: ToleranceRequest | None = Field(
+        default=None, description="At the submission's precision. Default: 1e-4 for `float32`, 1e-2 for half types."
+    )
+    gradient_policy: Literal["check", "require", "none"] = "check"
+    input_domain: Literal["real", "as_written"] | None = Field(
+        default=None,
+        description="`real`: any finite value is a fair input. `as_written`: only values that `get_inputs` makes. "
+        "Default: `real` where `get_inputs` only draws random numbers.",
+    )
+    row_independent: bool = Field(
+        default=False, description="Whether rows do not influence each other, so that slices of rows save memory."
+    )
+
+    def to_problem(self, precision: Precision | None) -> Problem:
+        """Return the problem. Raises ``ProblemError``."""
+        dtype = precision or "float32"
+        own: dict[str, Tolerance] = {}
+        if self.tolerance is not None:
+            own[dtype] = Tolerance(self.tolerance.atol, self.tolerance.rtol)
+        return requested_problem(
+            self.source,
+            dtype=dtype,
+            tolerances=own,
+            gradient_policy=self.gradient_policy,
+            input_domain=self.input_domain,
+            row_independent=self.row_independent,
+        )
+
+
 class SubmissionRequest(BaseModel):
-    """A candidate and the conditions of its grading. Exactly one of `code` and `response` is given."""
+    """A candidate and the conditions of its grading.
+
+    Exactly one of `code` and `response` is given, and exactly one of `problem` and `reference`.
+    """
 
     # In strict mode, "yes" is not a boolean and 1 is not a text.
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"oneOf": _EXACTLY_ONE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"allOf": _CHOICES})
 
-    problem: str = Field(description="The problem's id, see `/api/v1/problems`.", max_length=200)
+    problem: str | None = Field(default=None, description="The problem's id, see `/api/v1/problems`.", max_length=200)
+    reference: ReferenceRequest | None = Field(
+        default=None, description="A reference of its own, where the service takes any and your key may send one."
+    )
     code: str | None = Field(default=None, description="Python source that defines `ModelNew`.")
     response: str | None = Field(
         default=None,

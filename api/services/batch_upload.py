@@ -193,7 +193,7 @@ class _Intake:
         refused: dict[int, str] = {}
         for number, content in lines:
             try:
-                requests[number] = SubmissionRequest.model_validate({**self._defaults, **_submission_of(content)})
+                requests[number] = SubmissionRequest.model_validate(self._completed(_submission_of(content)))
             except ValidationError as error:
                 refused[number] = str(from_validation(error).detail)
             except ApiError as error:
@@ -211,6 +211,11 @@ class _Intake:
             except ApiError as error:
                 refused[number] = str(error.detail)
         return accepted, [LineError(number, message) for number, message in sorted(refused.items())]
+
+    def _completed(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Return a line with the batch's defaults. A reference of its own replaces their problem."""
+        replaced = {"problem"} if line.get("reference") is not None else set()
+        return {**{name: value for name, value in self._defaults.items() if name not in replaced}, **line}
 
     def end(self, digest: str) -> Batch:
         with self._services.sessions.begin() as session:

@@ -10,14 +10,17 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from api.http.errors import Conflict, FieldError, InvalidRequest
+from api.http.errors import Conflict, FieldError, Forbidden, InvalidRequest
 from api.records.queries import served_queues
 from api.schemas.submissions import DeviceRequirements, SubmissionRequest
 from api.services.auth import Caller
 from api.services.container import Services
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import checked_limits
+from evaluator.errors import ProblemError
+from evaluator.problems.problem import Problem
 from kerneljudge.records import DeviceKind, VisibilityName
+from storage.access.keys import Scope
 from storage.access.quotas import charge_submissions
 from storage.access.visibility import Visibility
 from storage.models import Submission
@@ -92,7 +95,7 @@ def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
 
 def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, caller: Caller) -> NewSubmission:
     """Return the submission of ``body`` with all defaults, on ``device`` if it names none. Raises ``ApiError``."""
-    problem = services.problem(body.problem)
+    problem = _problem(services, body, caller)
     candidate = _candidate(body)
     if body.size is not None and body.size not in problem.sizes:
         raise InvalidRequest.on("size", f"problem {problem.id} has the sizes {', '.join(problem.sizes)}")
@@ -120,6 +123,27 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
     if refusal is not None:
         raise InvalidRequest.on("baseline", refusal)
     return new
+
+
+def _problem(services: Services, body: SubmissionRequest, caller: Caller) -> Problem:
+    if (body.problem is None) == (body.reference is None):
+        message = "exactly one of problem and reference must be given"
+        raise InvalidRequest(
+            message, errors=[FieldError(field=name, message=message) for name in ("problem", "reference")]
+        )
+    if body.problem is not None:
+        return services.problem(body.problem)
+    assert body.reference is not None
+    if not services.settings.request_references:
+        raise InvalidRequest.on(
+            "reference", "this service takes no references with requests (KERNELJUDGE_REQUEST_REFERENCES)"
+        )
+    if Scope.REFERENCES not in caller.scopes:
+        raise Forbidden(f"a reference in a request needs a key with the scope {Scope.REFERENCES}")
+    try:
+        return body.reference.to_problem(body.precision)
+    except ProblemError as error:
+        raise InvalidRequest.on("reference.source", str(error)) from error
 
 
 def _limits(wanted: Mapping[str, float] | None) -> dict[str, float]:

@@ -27,6 +27,7 @@ from evaluator.problems.problem import (
     Size,
     Tolerance,
 )
+from evaluator.problems.requested import REQUESTED, is_requested
 from evaluator.problems.shapes import NEIGHBOURS, SHAPE_USES, Shape, Varied, full_name, neighbours
 from evaluator.problems.vetting_record import Vetting
 
@@ -81,6 +82,8 @@ def load_problem(folder: Path) -> Problem:
     """Read and validate the problem in ``folder``. Raises ``ProblemError`` naming the file and field."""
     if not _ID.fullmatch(folder.name):
         raise ProblemError(f"{folder}: a problem's folder is named in lower case letters, digits and _")
+    if is_requested(folder.name):
+        raise ProblemError(f"{folder}: a problem's name cannot begin with {REQUESTED}: references in requests have it")
     manifest_path = folder / "problem.toml"
     source = _read(folder / "reference.py")
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["keys_app"]
 
-_SCOPES = ("read", "submit", "admin")
+_SCOPES = ("read", "submit", "references", "admin")
 
 keys_app = typer.Typer(
     no_args_is_help=True,

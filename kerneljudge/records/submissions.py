@@ -89,6 +89,7 @@ class LinkRecord(TypedDict):
 
     self: str
     source: str
+    reference: str
     log: str
     samples: str
     attempts: str

@@ -36,6 +36,7 @@ class Scope(StrEnum):
 
     READ = "read"
     SUBMIT = "submit"
+    REFERENCES = "references"
     ADMIN = "admin"
 
     @property

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from evaluator.candidates.candidate import InvalidSource
 from evaluator.config import limits_text
 from evaluator.evaluation import Status, Verdict
+from evaluator.problems.requested import is_requested
 from runtime.tracing import new_trace
 from storage.access.visibility import Visibility
 from storage.leaderboards.entries import Outcome, count_verdicts
@@ -33,6 +34,7 @@ from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS
 from storage.queue.fair_order import lowest_rank
 from storage.queue.wakeups import request_wakeup
+from storage.requested_problems import store_requested
 from storage.submissions.evaluations import store_evaluation
 from storage.submissions.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.upsert import insert_into
@@ -73,6 +75,7 @@ def deduplicate(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, 
 
     None of the submissions ends before the transaction does.
     """
+    store_requested(session, (new.problem for new in asked if is_requested(new.problem.id)))
     keys = [_dedup_key(new) for new in asked]
     wanted: dict[str, NewSubmission] = {}
     for key, new in zip(keys, asked, strict=True):

@@ -22,6 +22,7 @@ from evaluator.candidates.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig, checked_tier, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
+from evaluator.problems.requested import is_requested
 from runtime.tracing import traceparent
 from storage.access.visibility import Visibility, owned_key
 from storage.clock import database_now
@@ -34,6 +35,7 @@ from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, Stor
 from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements
 from storage.queue.wakeups import request_wakeup
+from storage.requested_problems import store_requested
 from storage.submissions.completion import completed, reopened
 from storage.submissions.evaluations import store_evaluation
 from storage.submissions.metadata import canonical_json
@@ -254,6 +256,8 @@ class Submissions:
         earlier = self._earlier(new)
         if earlier is not None:
             return earlier
+        if is_requested(new.problem.id):
+            store_requested(self._session, [new.problem])
         known = select(StoredProblem.id).filter_by(id=new.problem.id, version=new.problem.version)
         if self._session.scalar(known) is None:
             raise UnknownProblem(f"problem {new.problem.id} version {new.problem.version} is not in the database")

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.errors import EvaluatorError, ProblemError
-from evaluator.problems.importing.checkout import Published, Unusable, identify, read_published
+from evaluator.problems.importing.checkout import identify, read_published
 from evaluator.problems.importing.examine import SMOKE_BYTES, SMOKE_OPERATIONS, Sandbox, examine
 from evaluator.problems.importing.findings import Findings, Scaled, Value
 from evaluator.problems.importing.folder import known_problem, manifest, write_problem
 from evaluator.problems.problem import KernelBenchIdentity, Problem
+from evaluator.problems.published import Published, Unusable
 
 __all__ = ["Admission", "AdmissionStatus", "import_file", "size_name"]
 

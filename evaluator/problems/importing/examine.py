@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig, Limits
 from evaluator.evaluation import Evaluation
-from evaluator.problems.importing.checkout import Published, Unusable
 from evaluator.problems.importing.findings import Findings, read_findings
 from evaluator.problems.module_constants import integers, rewritten
 from evaluator.problems.problem import Problem
+from evaluator.problems.published import Published, Unusable
 
 __all__ = ["SMOKE_BYTES", "SMOKE_OPERATIONS", "BuildOutcome", "Sandbox", "examine"]
 
