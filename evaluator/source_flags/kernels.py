@@ -13,7 +13,7 @@ from evaluator.source_flags.cxx import unlaunched_kernels
 from evaluator.source_flags.extensions import Extension, builds_extension
 from evaluator.source_flags.module import Function, Module
 
-__all__ = ["flags"]
+__all__ = ["flags", "unused_extensions", "unused_triton_kernels"]
 
 _COMPILERS: Final = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch.cuda._compile_kernel")
 _KERNEL_PACKAGES: Final = frozenset({"triton", "numba", "cupy", "pycuda", "cutlass", "tilelang", "helion", "warp"})
@@ -78,6 +78,21 @@ def _looks_up_by_name(module: Module) -> bool:
 
 
 def _uncalled(module: Module, extensions: Sequence[Extension]) -> Iterator[Flag]:
+    for extension, unused in _unused_functions(module, extensions):
+        what = ", ".join(name[:_SHOWN] for name in unused[:5])
+        message = f"extension {extension.name[:_SHOWN]} is built, and nothing uses its {what}"
+        yield Flag(FlagKind.UNUSED_KERNEL, extension.call.lineno, message)
+
+
+def unused_extensions(module: Module, extensions: Sequence[Extension]) -> frozenset[ast.Call]:
+    """Return the calls that build extensions of which certainly no function is used."""
+    if _looks_up_by_name(module):
+        return frozenset()
+    found = _unused_functions(module, extensions)
+    return frozenset(extension.call for extension, unused in found if len(unused) == len(extension.functions or ()))
+
+
+def _unused_functions(module: Module, extensions: Sequence[Extension]) -> Iterator[tuple[Extension, list[str]]]:
     mentioned = {node.attr for node in module.nodes if isinstance(node, ast.Attribute)}
     texts = Counter(node.value for node in module.nodes if isinstance(node, ast.Constant) and str is type(node.value))
     for extension in extensions:
@@ -85,17 +100,25 @@ def _uncalled(module: Module, extensions: Sequence[Extension]) -> Iterator[Flag]
         # Once in the list of functions; a second time it may be an argument of getattr.
         unused = [name for name in functions if name not in mentioned and texts[name] <= 1]
         if unused:
-            what = ", ".join(name[:_SHOWN] for name in unused[:5])
-            message = f"extension {extension.name[:_SHOWN]} is built, and nothing uses its {what}"
-            yield Flag(FlagKind.UNUSED_KERNEL, extension.call.lineno, message)
+            yield extension, unused
+
+
+def unused_triton_kernels(module: Module) -> frozenset[Function]:
+    """Return the functions under ``triton.jit`` that certainly nothing launches."""
+    return frozenset() if _looks_up_by_name(module) else frozenset(_unlaunched_triton(module))
 
 
 def _unused_triton(module: Module) -> Iterator[Flag]:
+    for node in _unlaunched_triton(module):
+        message = f"Triton kernel {node.name[:_SHOWN]} is defined, and nothing launches it"
+        yield Flag(FlagKind.UNUSED_KERNEL, node.lineno, message)
+
+
+def _unlaunched_triton(module: Module) -> Iterator[Function]:
     used = {node.id for node in module.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     used |= {node.attr for node in module.nodes if isinstance(node, ast.Attribute)}
     for node in module.nodes:
         if isinstance(node, Function) and node.name not in used:
             decorators = [item.func if isinstance(item, ast.Call) else item for item in node.decorator_list]
             if any(module.dotted(decorator) == "triton.jit" for decorator in decorators):
-                message = f"Triton kernel {node.name[:_SHOWN]} is defined, and nothing launches it"
-                yield Flag(FlagKind.UNUSED_KERNEL, node.lineno, message)
+                yield node

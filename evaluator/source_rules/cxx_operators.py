@@ -1,0 +1,117 @@
+"""Calls of torch's operators in the C++ and CUDA texts of a candidate."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaluator.source_flags.cxx import code_of
+from evaluator.source_flags.extensions import Extension
+from evaluator.source_flags.module import Module
+from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
+
+__all__ = ["CxxText", "cxx_texts", "hidden_in_cxx", "operators_in_cxx"]
+
+_QUALIFIED: Final = re.compile(r"(?<![\w:])(?:::\s*)?(?:at|torch)((?:\s*::\s*\w+){1,8})(?=\s*[(<{;]|\s+\w)")
+_METHOD: Final = re.compile(r"(?:\.|->)\s*(\w+)\s*\(")
+_PLAIN: Final = re.compile(r"(?<![\w:.>])(\w+)\s*\(")
+_USING: Final = re.compile(r"\busing\s+namespace\s+(?:at|torch)\b")
+_LIBRARY: Final = re.compile(r"\b(cublas\w{0,40}?(?:[gG]emm|Matmul|[gG]emv)\w{0,40})\s*\(")
+_HIDES: Final = re.compile(
+    r"\b(c10\s*::\s*Dispatcher|findSchemaOrThrow|findOp|callBoxed|torch\s*::\s*jit\s*::\s*\w+|getOperatorForLiteral"
+    r"|getAllOperatorsFor|py\s*::\s*module_?\s*::\s*import|PyImport_\w+|PyRun_\w+|PyObject_Call\w*|py\s*::\s*exec"
+    r"|py\s*::\s*eval|dlsym|dlopen)\b"
+)
+_LOOKS_LIKE_CXX: Final = re.compile(r"#\s*include|\b(?:at|torch)\s*::|PYBIND11_MODULE|__global__")
+_LINE_COMMENT: Final = re.compile(r"(?m)^[ \t]*//[^\n]*")
+_WHITE: Final = re.compile(r"\s")
+_MAX_CHARACTERS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class CxxText:
+    """A text in C++ or CUDA, in ``lines`` of the candidate, the first and the last."""
+
+    text: str
+    lines: tuple[int, int]
+
+    def line_of(self, name: str) -> int:
+        """Return the line of the candidate in which the text mentions ``name``, outside of comments of whole lines."""
+        mention = re.search(rf"\b{re.escape(name)}\b", _LINE_COMMENT.sub(lambda match: " " * len(match[0]), self.text))
+        first, last = self.lines
+        # A line feed that is written as an escape begins no line of the candidate.
+        return min(first + self.text.count("\n", 0, mention.start()), last) if mention else first
+
+
+def operators_in_cxx(texts: Sequence[CxxText]) -> Iterator[tuple[int, str, frozenset[str]]]:
+    """Yield each call of an operator: a line of the candidate, the call as written, and its operators."""
+    for text in texts:
+        code = code_of(text.text)
+        for match in _QUALIFIED.finditer(code):
+            parts = [part.strip() for part in match[1].split("::")[1:]]
+            if found := _of_parts(parts):
+                yield text.line_of(parts[-1]), f"{_WHITE.sub('', match[0])} in C++", found
+        for match in _METHOD.finditer(code):
+            if match[1].strip("_") in TENSOR_METHODS:
+                yield text.line_of(match[1]), f".{match[1]} in C++", operators_of(match[1])
+        for match in _LIBRARY.finditer(code):
+            yield text.line_of(match[1]), f"{match[1]} in C++", frozenset({"matmul"})
+        if _USING.search(code):
+            yield from ((text.line_of(name), f"{name} in C++", operators_of(name)) for name in _unqualified(code))
+
+
+def hidden_in_cxx(texts: Sequence[CxxText]) -> Iterator[tuple[int, str]]:
+    """Yield each way to call an operator by its name, or Python: its line and the words of the source."""
+    for text in texts:
+        for match in _HIDES.finditer(code_of(text.text)):
+            name = _WHITE.sub("", match[1])
+            yield text.line_of(name.rpartition("::")[2]), name
+
+
+def cxx_texts(module: Module, extensions: Sequence[Extension]) -> tuple[CxxText, ...]:
+    """Return the C++ and CUDA texts.
+
+    They are the sources of ``extensions``, and other constants that look like C++: they may be parts of one.
+    """
+    constants = [node for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    # A text that stands alone is a docstring.
+    alike = [
+        node
+        for node in constants
+        if _LOOKS_LIKE_CXX.search(str(node.value)) and not isinstance(module.parent(node), ast.Expr)
+    ]
+    found: dict[str, CxxText] = {}
+    for node in alike:
+        text = str(node.value)
+        found.setdefault(text, CxxText(text, (node.lineno, node.end_lineno or node.lineno)))
+    for extension in extensions:
+        for text in extension.sources:
+            # A text that is a part of a constant is read with it.
+            if not any(text.strip() in each for each in found):
+                found[text] = CxxText(text, (extension.call.lineno, extension.call.lineno))
+    kept, left = [], _MAX_CHARACTERS
+    for each in found.values():
+        left -= len(each.text)
+        if left > 0:
+            kept.append(each)
+    return tuple(kept)
+
+
+def _unqualified(code: str) -> Iterator[str]:
+    """Yield the names of operators that ``code`` calls without a namespace and does not declare itself."""
+    declared, called = set[str](), set[str]()
+    for match in _PLAIN.finditer(code):
+        before = code[max(0, match.start() - 40) : match.start()].rstrip()
+        is_declared = before[-1:].isalnum() and before.split()[-1] not in ("return", "else", "co_return")
+        (declared if is_declared else called).add(match[1])
+    yield from sorted(name for name in called - declared if operators_of(name))
+
+
+def _of_parts(parts: list[str]) -> frozenset[str]:
+    # at::_ops::mm::call(…) has the name in the place before the last one.
+    if parts[-1] in ("call", "redispatch", "forward") and len(parts) > 1:
+        parts = parts[:-1]
+    return operators_of(parts[-1].removesuffix("_out").removesuffix("Options").removesuffix("Impl"))

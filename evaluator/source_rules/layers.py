@@ -1,0 +1,226 @@
+"""Modules of torch that a candidate holds: which of them it calls, and which it keeps for their weights alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from evaluator.candidates.candidate import CLASS_NAME
+from evaluator.source_flags.module import Function
+from evaluator.source_rules.operator_names import operators_of
+from evaluator.source_rules.program import Place, Program
+
+__all__ = ["REFERENCE", "Layers"]
+
+REFERENCE: Final = "model.Model"
+"""The problem's own reference, by the name under which candidates can import it."""
+
+Operators = frozenset[str]
+_NONE: Final[Operators] = frozenset()
+_FORWARD: Final = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
+_SAME: Final = frozenset(
+    {"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "eval", "train", "requires_grad_", "apply", "type",
+     "children", "modules", "named_children", "named_modules", "values", "items", "get_submodule", "pop", "get"}
+)  # fmt: skip
+"""Methods of a module, or of several together, that return it or its parts."""
+_WRAPS: Final = frozenset(
+    {"torch.compile", "torch.jit.script", "torch.jit.trace", "torch.fx.symbolic_trace", "copy.deepcopy", "copy.copy",
+     "collections.OrderedDict", "functools.partial", "builtins.list", "builtins.tuple", "builtins.dict", "builtins.zip",
+     "builtins.enumerate", "builtins.reversed", "builtins.iter", "builtins.next", "builtins.sorted", "builtins.getattr"}
+)  # fmt: skip
+"""Functions whose result calls, holds or is one of their arguments."""
+_CALLS: Final = frozenset(
+    {"builtins.map", "functools.reduce", "torch.utils.checkpoint.checkpoint", "torch.func.functional_call",
+     "torch.vmap", "torch.utils.checkpoint.checkpoint_sequential",
+     "torch.nn.utils.stateless.functional_call", "torch.func.vmap"}
+)  # fmt: skip
+"""Functions that call one of their arguments."""
+_KEEPS: Final = frozenset({"append", "extend", "insert", "add_module", "register_module", "update"})
+_MAX_ROUNDS: Final = 6
+_MAX_NESTING: Final = 40
+
+
+class Layers:
+    """The layers in ``program``: places that may hold a module of torch, with the operators that its call computes.
+
+    ``of_reference``: those that a call of the problem's ``Model`` computes. ``inherited``: its attributes with layers.
+    """
+
+    def __init__(self, program: Program, of_reference: Operators, inherited: Mapping[Place, Operators]) -> None:
+        self._program = program
+        self._of_reference = of_reference
+        self._held: dict[Place, Operators] = dict(inherited)
+        self._classes = {name: node for name, node in program.defined.items() if isinstance(node, ast.ClassDef)}
+        self._fill()
+
+    @property
+    def attributes(self) -> dict[Place, Operators]:
+        """The attributes that hold layers."""
+        return {place: held for place, held in self._held.items() if place == self._program.attribute(place[1])}
+
+    def calls(self) -> Iterator[tuple[int, str, Operators]]:
+        """Yield each call of a layer: its line, its name as written, and the operators that it computes."""
+        for node in self._program.nodes:
+            match node:
+                case ast.Call():
+                    yield from self._of_call(node)
+                case ast.Attribute(value=base, attr=name, lineno=line) if name in _FORWARD:
+                    held = self._above(self._class_around(node)) if _is_super(base) else self._makes(base)
+                    if held:
+                        yield line, "super().forward" if _is_super(base) else _shown(node), held
+                case ast.ClassDef(name=name, lineno=line) if name == CLASS_NAME:
+                    if held := self._of_class(node):
+                        yield line, f"the forward that {name} inherits", held
+                case ast.Assign(targets=[ast.Name(id=name)], value=value, lineno=line) if name == CLASS_NAME:
+                    if held := self._of_path(self._program.path(value)) | self._of_name(value):
+                        yield line, f"{name}, which is {_shown(value)}", held
+
+    def _of_call(self, call: ast.Call) -> Iterator[tuple[int, str, Operators]]:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD | _SAME | _KEEPS:
+            return
+        if held := self._makes(call.func):
+            yield call.lineno, _shown(call.func), held
+        if self._program.path(call.func) in _CALLS:
+            for given in call.args:
+                if held := self._makes(given):
+                    yield given.lineno, _shown(given), held
+
+    def _fill(self) -> None:
+        for _ in range(_MAX_ROUNDS):
+            before = dict(self._held)
+            for place, values in self._program.assigned.items():
+                for value in values:
+                    self._add(place, self._makes(value))
+            for node in self._program.nodes:
+                self._hand_on(node)
+            if self._held == before:
+                return
+
+    def _hand_on(self, node: ast.AST) -> None:
+        """Note layers that a loop, a call of a function here, or a method of a container hands on."""
+        match node:
+            case ast.For(target=target, iter=values) | ast.comprehension(target=target, iter=values):
+                held = self._makes(values)
+                for inner in ast.walk(target) if held else ():
+                    self._add(self._program.place(inner), held)
+            case ast.Call(func=ast.Attribute(value=base, attr=name), args=args) if name in _KEEPS:
+                held = self._all(args)
+                self._add(self._program.place(base), held)
+                if name in ("add_module", "register_module") and args:
+                    self._add(self._program.attribute(self._program.module.text(args[0]) or ""), held)
+            case ast.Call(func=function, args=[_, key, value]) if self._program.path(function) == "builtins.setattr":
+                self._add(self._program.attribute(self._program.module.text(key) or ""), self._makes(value))
+            case ast.Call(func=function, args=args, keywords=keywords):
+                for called, skipped in self._functions(function):
+                    parameters = [*called.args.posonlyargs, *called.args.args][skipped:]
+                    for parameter, given in zip(parameters, args, strict=False):
+                        self._add(self._program.place(parameter), self._makes(given))
+                    for keyword in keywords:
+                        for parameter in [*parameters, *called.args.kwonlyargs]:
+                            if parameter.arg == keyword.arg:
+                                self._add(self._program.place(parameter), self._makes(keyword.value))
+
+    def _functions(self, function: ast.expr) -> Iterator[tuple[Function, int]]:
+        """Yield functions of the module that ``function`` may be, and how many parameters are given otherwise."""
+        match function:
+            case ast.Name(id=name):
+                known = self._program.defined.get(name)
+                if isinstance(known, Function):
+                    yield known, 0
+                elif isinstance(known, ast.ClassDef):
+                    for method in known.body:
+                        if isinstance(method, Function) and method.name == "__init__":
+                            yield method, 1
+            case ast.Attribute(attr=name):
+                for node in self._classes.values():
+                    for method in node.body:
+                        if isinstance(method, Function) and method.name == name:
+                            plain = any(isinstance(each, ast.Name) and each.id == "staticmethod"
+                                        for each in method.decorator_list)  # fmt: skip
+                            yield method, 0 if plain or name == "apply" else 1
+
+    def _add(self, place: Place | None, held: Operators) -> None:
+        if place is not None and held:
+            self._held[place] = self._held.get(place, _NONE) | held
+
+    def _all(self, nodes: list[ast.expr], nesting: int = _MAX_NESTING) -> Operators:
+        return _NONE.union(*(self._makes(node, nesting) for node in nodes))
+
+    def _makes(self, node: ast.expr | None, nesting: int = _MAX_NESTING) -> Operators:
+        """The operators that a call of ``node``, or of a part of it, computes."""
+        if node is None or nesting == 0:
+            return _NONE
+        nesting -= 1
+        match node:
+            case ast.Name() | ast.Attribute():
+                place = self._program.place(node)
+                return _NONE if place is None else self._held.get(place, _NONE)
+            case ast.Call():
+                return self._of_construction(node, nesting)
+            case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.NamedExpr(value=inner):
+                return self._makes(inner, nesting)
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items) | ast.BoolOp(values=items):
+                return self._all(items, nesting)
+            case ast.Dict(values=items):
+                return self._all(items, nesting)
+            case ast.IfExp(body=first, orelse=second) | ast.BinOp(left=first, op=ast.Add(), right=second):
+                return self._all([first, second], nesting)
+            case ast.ListComp(elt=inner) | ast.GeneratorExp(elt=inner) | ast.DictComp(value=inner):
+                return self._makes(inner, nesting)
+        return _NONE
+
+    def _of_construction(self, call: ast.Call, nesting: int) -> Operators:
+        path = self._program.path(call.func)
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if path is not None and _is_class_of_torch(path):
+            return self._of_path(path) | self._all(given, nesting)
+        if path == REFERENCE:
+            return self._of_reference
+        if path in _WRAPS:
+            return self._all(given, nesting) | _NONE.union(*(self._of_path(self._program.path(arg)) for arg in given))
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME:
+            return self._makes(call.func.value, nesting)
+        return self._of_name(call.func)
+
+    def _of_name(self, node: ast.expr) -> Operators:
+        """The operators of an object of the class here that ``node`` names."""
+        return self._of_class(self._classes.get(node.id)) if isinstance(node, ast.Name) else _NONE
+
+    def _of_path(self, path: str | None) -> Operators:
+        if path == REFERENCE:
+            return self._of_reference
+        return operators_of(path.rpartition(".")[2]) if path is not None and _is_class_of_torch(path) else _NONE
+
+    def _of_class(self, node: ast.ClassDef | None, seen: frozenset[str] = _NONE) -> Operators:
+        """The operators of the forward that the class ``node`` inherits; none where it has one of its own."""
+        if node is None or any(isinstance(each, Function) and each.name in _FORWARD for each in node.body):
+            return _NONE
+        return self._above(node, seen)
+
+    def _above(self, node: ast.ClassDef | None, seen: frozenset[str] = _NONE) -> Operators:
+        """The operators of the forward above the class ``node``."""
+        if node is None or node.name in seen:
+            return _NONE
+        bases = [(self._program.path(base), base) for base in node.bases]
+        known = [self._classes.get(base.id) for _, base in bases if isinstance(base, ast.Name)]
+        inherited = [self._of_class(each, seen | {node.name}) for each in known]
+        return _NONE.union(*inherited, *(self._of_path(path) for path, _ in bases))
+
+    def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        around = self._program.module.parent(node)
+        while around is not None and not isinstance(around, ast.ClassDef):
+            around = self._program.module.parent(around)
+        return around
+
+
+def _is_class_of_torch(path: str) -> bool:
+    return path.startswith("torch.") and path.rpartition(".")[2].lstrip("_")[:1].isupper()
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _shown(node: ast.expr) -> str:
+    return ast.unparse(node)[:60] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else "a layer"
