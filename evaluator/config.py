@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from evaluator.source_rules.rules import NO_RULES, Rules
+
 __all__ = [
     "BASELINES",
     "DEVICE_KINDS",
@@ -192,7 +194,8 @@ class EvalConfig:
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``. ``size`` names one of the problem's sizes. ``require_gradients`` of
     ``None`` leaves it to the problem's policy. ``given_inputs_only``: use only inputs as ``get_inputs`` makes them. The
     result is no verdict to rank by, but the verdict of a judge without inputs of its own. With ``compare_compiled``, a
-    candidate that passed is also compared with the reference under ``torch.compile``.
+    candidate that passed is also compared with the reference under ``torch.compile``. ``rules`` are those of the
+    caller, besides the problem's.
     """
 
     device: str = "cpu"
@@ -204,6 +207,7 @@ class EvalConfig:
     compare_compiled: bool = False
     limits: Limits = field(default_factory=Limits)
     sampling: SamplingPlan = field(default_factory=SamplingPlan)
+    rules: Rules = NO_RULES
 
     def __post_init__(self) -> None:
         if self.device_kind not in DEVICE_KINDS:

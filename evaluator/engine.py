@@ -195,8 +195,8 @@ class Engine:
 
         A finding is a verdict only where the device could not change it. That is a compile error, or a build or an
         import that takes too long. Any other failure of the import may come from the missing device, and is left to
-        ``evaluate``. So is code that this machine's toolkit cannot compile. Raises ``EvaluationCancelled`` and
-        ``InfrastructureFault``.
+        ``evaluate``. So is code that this machine's toolkit cannot compile. A candidate that breaks a rule about its
+        source is ``rejected`` before. Raises ``EvaluationCancelled``, ``InfrastructureFault`` and ``ProblemError``.
         """
         return build_candidate(self._processes, self._pool, EvaluationTask(problem, candidate, config), callbacks)
 
@@ -210,7 +210,7 @@ class Engine:
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
-        refusal = problem.refuses_baseline(config)
+        refusal = problem.refuses_baseline(config) or problem.refuses_rules(config.rules)
         if refusal is not None:
             raise ProblemError(refusal)
         with self._evaluating:

@@ -192,6 +192,9 @@ class Evaluation(TrackFigures):
     """The immutable record of one run of one candidate on one problem and device.
 
     - ``details["tracks"]`` has the quartiles of each track, and the times of forward and backward.
+    - ``details["rules"]`` has the rules about the source that applied, of the problem and of the request together.
+      ``details["broken_rules"]`` has the breaks of a candidate that was rejected for them, each with rule, line and
+      message.
     - ``details["device_fault"]``: the kind of fault on the device that the candidate ended with, if it did.
     - ``speedup_compiled`` is the speedup over the reference under ``torch.compile``, from a ratio that was measured
       once for it (see ``evaluator.results.compiled_baselines``).

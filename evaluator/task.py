@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
+from evaluator.errors import ProblemError
 from evaluator.problems.problem import Problem
+from evaluator.source_rules.rules import Rules
 
 __all__ = ["EvaluationTask"]
 
@@ -18,3 +20,11 @@ class EvaluationTask:
     problem: Problem
     candidate: Candidate
     config: EvalConfig
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the problem and of the caller. Raises ``ProblemError`` where no candidate could keep both."""
+        try:
+            return self.problem.rules.joined(self.config.rules)
+        except ValueError as error:
+            raise ProblemError(str(error)) from error

@@ -12,7 +12,7 @@ show the place of the error and the candidate's value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from evaluator.diagnosis.source_map import SourceMap
@@ -31,6 +31,7 @@ _MAX_MESSAGE: Final = 900
 _MAX_HINT: Final = 320
 _MAX_NOTE: Final = 320
 _MAX_WORST: Final = 4
+_MAX_BREAKS: Final = 8
 _MAX_HINTS: Final = 5
 _TELLING_NOTES: Final = ("launch overhead", "local memory", "no counterpart of", "weights fixed at construction")
 """Notes about the candidate; the others are about the machine and the measurement."""
@@ -48,6 +49,7 @@ _STAGES: Final = {
     Verdict.WRONG_GRADIENT: "while comparing the gradients",
     Verdict.REJECTED: "while measuring: it broke a rule of measurement",
 }
+_BROKEN: Final = "before it was built: its source breaks a rule"
 _GRADIENTS: Final = {
     Gradients.MATCH: "Gradients match.",
     Gradients.PARTIAL: "Gradients match as far as they could be compared: some weight has no counterpart.",
@@ -79,7 +81,8 @@ def feedback(evaluation: Evaluation, source: str) -> str:
 def _lines(evaluation: Evaluation, source: str) -> Iterator[str]:
     """Yield the lines of the feedback, the most important first."""
     where = f"{evaluation.problem}, {evaluation.device}, size {evaluation.size}, {evaluation.precision}"
-    stage = _STAGES.get(evaluation.verdict, "")
+    broken = evaluation.details.get("broken_rules")
+    stage = _BROKEN if broken else _STAGES.get(evaluation.verdict, "")
     yield f"Verdict: {evaluation.verdict.replace('_', ' ')}{f' {stage}' if stage else ''} ({where})."
     if evaluation.passed:
         yield from _figures(evaluation)
@@ -93,6 +96,9 @@ def _lines(evaluation: Evaluation, source: str) -> Iterator[str]:
 
 
 def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
+    if broken := evaluation.details.get("broken_rules"):
+        yield from _broken_rules(broken, evaluation.details["rules"], source)
+        return
     mismatch = evaluation.details.get("mismatch")
     if mismatch:
         public = evaluation.verdict is Verdict.WRONG_OUTPUT and mismatch["inputs"] == _PUBLIC_INPUTS
@@ -106,6 +112,18 @@ def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
     number, code = _own_line(message, source) or (0, "")
     if number and f"candidate.py, line {number}," not in shown:
         yield f"That is line {number} of your source: {code}"
+
+
+def _broken_rules(broken: Sequence[Mapping[str, Any]], rules: Mapping[str, Any], source: str) -> Iterator[str]:
+    """Yield the rules that applied, and each break with its line of ``source``."""
+    given = (
+        f"{name} {', '.join(value) if isinstance(value, list) else str(value).lower()}" for name, value in rules.items()
+    )
+    yield f"Rules: {'; '.join(given)}."
+    places = SourceMap(source)
+    for each in broken[:_MAX_BREAKS]:
+        code = places.code_at(each["line"])
+        yield f"{each['rule']}, line {each['line']}: {_cut(each['message'], _MAX_HINT)}{f': {code}' if code else ''}"
 
 
 def _without_secrets(evaluation: Evaluation) -> str:

@@ -42,6 +42,7 @@ from evaluator.judge.timing.timed_call import Participant
 from evaluator.problems.problem import Problem
 from evaluator.protocol import messages
 from evaluator.sandbox.freezer import Freezer
+from evaluator.source_rules.rules import Rules
 
 __all__ = ["main"]
 
@@ -167,7 +168,8 @@ def _evaluate(
 
 
 def _config(data: dict[str, Any]) -> EvalConfig:
-    return EvalConfig(**{**data, "limits": Limits(**data["limits"]), "sampling": SamplingPlan(**data["sampling"])})
+    limits, sampling = Limits(**data["limits"]), SamplingPlan(**data["sampling"])
+    return EvalConfig(**{**data, "limits": limits, "sampling": sampling, "rules": Rules.from_dict(data["rules"])})
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class JudgeProcess(ChildProcess):
         message = {
             "op": "evaluate",
             "problem": problem.to_dict(),
-            "config": asdict(config),
+            "config": {**asdict(config), "rules": config.rules.to_dict()},
             "candidates": [candidate.freezer for candidate in candidates],
             "baseline": None if baseline is None else baseline.freezer,
             "contexts": contexts,

@@ -30,6 +30,7 @@ from evaluator.problems.problem import (
 from evaluator.problems.requested import REQUESTED, is_requested
 from evaluator.problems.shapes import NEIGHBOURS, SHAPE_USES, Shape, Varied, full_name, neighbours
 from evaluator.problems.vetting_record import Vetting
+from evaluator.source_rules.rules import Rules
 
 __all__ = ["load_problem", "load_problems", "save_vetting"]
 
@@ -52,6 +53,7 @@ _FIELDS: Final = frozenset(
         "limits",
         "shapes",
         "neighbours",
+        "rules",
     }
 )
 _SIZE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -180,6 +182,7 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         baselines=_lower_precisions(_table(manifest, "baselines")),
         limits=_limits(_table(manifest, "limits")),
         shapes=_shapes(_table(manifest, "shapes"), _table(manifest, "neighbours"), sizes, source),
+        rules=_rules(_table(manifest, "rules")),
     )
 
 
@@ -265,6 +268,13 @@ def _limits(table: Mapping[str, Any]) -> dict[str, float]:
         return checked_limits(table)
     except ValueError as error:
         raise ProblemError(f"[limits]: {error}") from error
+
+
+def _rules(table: Mapping[str, Any]) -> Rules:
+    try:
+        return Rules.from_dict(table)
+    except ValueError as error:
+        raise ProblemError(f"[rules]: {error}") from error
 
 
 def _text(table: Mapping[str, Any], name: str) -> str:

@@ -17,6 +17,7 @@ from evaluator.problems.module_constants import integers, rewritten
 from evaluator.problems.shapes import Shape, full_name, split_name
 from evaluator.problems.vetting_labels import Label
 from evaluator.problems.vetting_record import Vetting, refusal_of
+from evaluator.source_rules.rules import NO_RULES, Rules
 
 __all__ = [
     "GRADIENT_POLICIES",
@@ -87,6 +88,8 @@ class Problem:
     """Fields of ``Limits`` with values of their own for this problem."""
     shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
     """Further shapes by size and name, at which a candidate must be right as well."""
+    rules: Rules = NO_RULES
+    """Rules about the source of every candidate."""
     vettings: tuple[Vetting, ...] = field(default=(), compare=False)
 
     @cached_property
@@ -95,7 +98,7 @@ class Problem:
         content = self.to_dict()
         for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
-        for younger in ("limits", "shapes"):  # than some versions
+        for younger in ("limits", "shapes", "rules"):  # than some versions
             if not content[younger]:
                 del content[younger]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -112,6 +115,14 @@ class Problem:
             return f"baseline {config.baseline} is for precision float32, not {config.precision}"
         if config.baseline == "tf32" and config.device_kind != "cuda":
             return "baseline tf32 is for CUDA devices: nothing else computes in TF32"
+        return None
+
+    def refuses_rules(self, further: Rules) -> str | None:
+        """Return the reason why a request cannot add these rules to the problem's; ``None`` where it can."""
+        try:
+            self.rules.joined(further)
+        except ValueError as error:
+            return str(error)
         return None
 
     @property
@@ -160,6 +171,7 @@ class Problem:
             "tolerances": {precision: asdict(self.tolerance(precision)) for precision in PRECISIONS},
             "tags": list(self.tags),
             "baselines": [name for name in BASELINES if name not in LOWER_PRECISIONS or name in self.baselines],
+            "rules": self.rules.to_dict(),
             "kernelbench": None if self.kernelbench is None else asdict(self.kernelbench),
             "labels": None if self.labels is None else [str(label) for label in self.labels],
             "ranked": self.refusal is None,
@@ -209,7 +221,7 @@ class Problem:
         """Return plain JSON-ready data, all but the vetting; ``Problem.from_dict`` takes it back."""
         content = asdict(replace(self, vettings=()))
         del content["vettings"]
-        return content
+        return {**content, "rules": self.rules.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
@@ -224,6 +236,7 @@ class Problem:
             size: {name: Shape(**shape) for name, shape in shapes.items()}
             for size, shapes in fields.get("shapes", {}).items()
         }
+        fields["rules"] = Rules.from_dict(fields.get("rules", {}))
         if fields["kernelbench"] is not None:
             fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
         return cls(**fields)

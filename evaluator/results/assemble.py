@@ -66,7 +66,7 @@ def conclude(
             verdict, message = verdict_of_build(failed)
     resources = kernel_resources(runner.builds)
     notes.extend(spill_notes(resources))
-    details = dict(outcome["details"])
+    details = {**outcome["details"], **_rules_of(task)}
     if resources:
         details["kernels"] = [asdict(kernel) for kernel in resources]
     if fault is not None and verdict in _RAISED and task.config.device_kind == "cuda":
@@ -102,6 +102,7 @@ def conclude_early(
     log: str,
     stage_s: Mapping[str, float],
     environment: Mapping[str, Any],
+    details: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Make the evaluation of a candidate that ended before the judge was needed."""
     problem, config = task.problem, task.config
@@ -117,9 +118,16 @@ def conclude_early(
         hints=hints_for(verdict, message),
         flags=advise(task.candidate.source, of_precision=problem.least_precision(config.precision)),
         log=log,
+        details={**(details or {}), **_rules_of(task)},
         environment=environment,
         stage_s=stage_s,
     )
+
+
+def _rules_of(task: EvaluationTask) -> dict[str, Any]:
+    """Return the rules that applied, as a part of ``Evaluation.details``; empty without any."""
+    rules = task.rules.to_dict()
+    return {"rules": rules} if rules else {}
 
 
 def failed_build(builds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from evaluator.processes.trusted_processes import TrustedProcesses
 from evaluator.progress import Callbacks, Progress
 from evaluator.results.assemble import build_details, conclude_early, failed_build, kernel_resources, verdict_of_build
 from evaluator.sandbox.priority import was_starved
+from evaluator.stages.source_check import rejected_by_rules
 from evaluator.task import EvaluationTask
 
 __all__ = ["BuildReport", "build_candidate"]
@@ -48,6 +49,9 @@ def build_candidate(
 ) -> BuildReport:
     """As ``Engine.build``, with the processes of an engine."""
     begin, config, progress = time.monotonic(), task.config, callbacks.progress
+    rejected = rejected_by_rules(task, stage="building", environment=dict(processes.description))
+    if rejected is not None:
+        return BuildReport(rejected, time.monotonic() - begin, extensions=0, cached=0, log="")
     processes.ensure_alive(before_judge=None)
     progress(Progress("building", "looking for extensions"))
     runner = pool.take_discoverer(config)

@@ -27,6 +27,7 @@ from evaluator.progress import Callbacks, Progress
 from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.stages.group_evaluation import GroupEvaluation, Provisional
 from evaluator.stages.shapes import at_shapes
+from evaluator.stages.source_check import rejected_by_rules
 from evaluator.task import EvaluationTask
 
 __all__ = ["EvaluationStage", "GroupResults"]
@@ -67,11 +68,17 @@ class EvaluationStage:
     def evaluate_group(self, tasks: Sequence[EvaluationTask], callbacks: Sequence[Callbacks]) -> GroupResults:
         """As ``Engine.evaluate_group``. There is at least one task; all have the same problem and settings."""
         problem, config = tasks[0].problem, tasks[0].config
-        refusal = problem.refuses_baseline(config)
-        firsts: dict[int, Provisional] = {}
-        if refusal is None and 1 < len(tasks) <= self.max_group_size(problem, config):
-            firsts = self._evaluate_group(tasks, callbacks)
+        refusal = problem.refuses_baseline(config) or problem.refuses_rules(config.rules)
         left = dict(enumerate(tasks))
+        for index, task in enumerate(tasks if refusal is None else ()):
+            rejected = self._rejected(task)
+            if rejected is not None:
+                del left[index]
+                yield index, rejected
+        firsts: dict[int, Provisional] = {}
+        if refusal is None and 1 < len(left) <= self.max_group_size(problem, config):
+            found = self._evaluate_group(list(left.values()), [callbacks[index] for index in left])
+            firsts = {index: found[place] for place, index in enumerate(left) if place in found}
         for index, (evaluation, doubt) in firsts.items():
             if not doubt and not problem.shapes_of(config.size):
                 del left[index]
@@ -83,14 +90,23 @@ class EvaluationStage:
                     raise ProblemError(refusal)
                 if callbacks[index].cancelled():
                     raise EvaluationCancelled
-                result = self.evaluate(task, callbacks[index], firsts.get(index))
+                result = self._evaluate_and_compare(task, callbacks[index], firsts.get(index))
             except (InfrastructureFault, DeviceUnavailable):
                 raise
             except EvaluatorError as error:
                 result = error
             yield index, result
 
-    def evaluate(self, task: EvaluationTask, callbacks: Callbacks, known: Provisional | None = None) -> Evaluation:
+    def evaluate(self, task: EvaluationTask, callbacks: Callbacks) -> Evaluation:
+        """As ``Engine.evaluate``."""
+        return self._rejected(task) or self._evaluate_and_compare(task, callbacks)
+
+    def _rejected(self, task: EvaluationTask) -> Evaluation | None:
+        return rejected_by_rules(task, stage="total", environment=dict(self._processes.description))
+
+    def _evaluate_and_compare(
+        self, task: EvaluationTask, callbacks: Callbacks, known: Provisional | None = None
+    ) -> Evaluation:
         """Evaluate it at the size and then at its shapes.
 
         One that passes is compared with the compiled reference where the settings say so.

@@ -29,6 +29,7 @@ from evaluator.problems.vetting.probes import (
 )
 from evaluator.problems.vetting_labels import REFUSALS, Label
 from evaluator.problems.vetting_record import Check, Inputs, Vetting
+from evaluator.source_rules.rules import NO_RULES
 
 __all__ = ["Judge", "vet"]
 
@@ -82,7 +83,8 @@ def vet(
     other errors are those of ``Engine.evaluate``.
     """
     config = EvalConfig(device=device, size=size, precision=precision or problem.dtype)
-    trying = _Trying(problem, judge, config, report)
+    # Its probes are no candidates: rules about sources say nothing about the judge.
+    trying = _Trying(replace(problem, rules=NO_RULES), judge, config, report)
     trying.run()
     labels = tuple(label for label in Label if label in trying.found)
     return Vetting(

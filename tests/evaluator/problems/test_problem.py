@@ -13,6 +13,7 @@ from evaluator.errors import ProblemError
 from evaluator.problems.loading import load_problem, load_problems
 from evaluator.problems.problem import KernelBenchIdentity, Problem, Tolerance
 from evaluator.problems.vetting import NOT_VETTED
+from evaluator.source_rules.rules import Rules
 
 REFERENCE = """\
 import torch
@@ -180,6 +181,8 @@ def test_a_version_does_not_depend_on_how_a_problem_is_described(tmp_path: Path,
         (REFERENCE, f'{MANIFEST}\n[inputs]\ndomain = "as_written"'),
         (REFERENCE, f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 1e-5, rtol = 1e-5 }}"),
         (REFERENCE, f"{MANIFEST}\n[reference]\nrow_independent = true"),
+        (REFERENCE, f'{MANIFEST}\n[rules]\nlanguages = ["triton"]'),
+        (REFERENCE, f"{MANIFEST}\n[rules]\nno_lower_precision = true"),
     ],
 )
 def test_a_version_changes_with_whatever_can_change_a_verdict(
@@ -188,6 +191,19 @@ def test_a_version_changes_with_whatever_can_change_a_verdict(
     (tmp_path / "other").mkdir()
     changed = load_problem(write(tmp_path / "other", reference=reference, manifest=manifest))
     assert changed.version != problem.version
+
+
+def test_an_empty_table_of_rules_is_no_other_version(tmp_path: Path, problem: Problem) -> None:
+    (tmp_path / "other").mkdir()
+    assert load_problem(write(tmp_path / "other", manifest=f"{MANIFEST}\n[rules]\n")).version == problem.version
+
+
+def test_rules_are_read_shown_and_kept(tmp_path: Path) -> None:
+    table = '[rules]\nlanguages = ["triton", "cuda"]\nforbidden_operators = ["softmax"]\nno_lower_precision = true\n'
+    found = load_problem(write(tmp_path, manifest=f"{MANIFEST}\n{table}"))
+    assert found.rules == Rules(("cuda", "triton"), ("softmax",), no_lower_precision=True)
+    assert found.to_record()["rules"] == found.rules.to_dict()
+    assert Problem.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 # --- what can be wrong -----------------------------------------------------------------------------------------------
@@ -209,6 +225,8 @@ def test_a_version_changes_with_whatever_can_change_a_verdict(
         (f'{MANIFEST}\n[gradients]\npolicy = "maybe"', "policy must be one of check, require, none"),
         (f'{MANIFEST}\n[inputs]\ndomain = "positive"', "domain must be one of real, as_written"),
         (f"{MANIFEST}\n[reference]\nrow_independent = 1", "row_independent must be true or false, not 1"),
+        (f'{MANIFEST}\n[rules]\nlanguages = ["rust"]', r"\[rules\]: languages may name cpp, .*, and not 'rust'"),
+        (f"{MANIFEST}\n[rules]\nno_half = true", r"\[rules\]: there is no rule 'no_half'"),
         (f"{MANIFEST}\n[tolerance]\nfloat8 = {{ atol = 1, rtol = 1 }}", "tolerance.float8: precision must be one of"),
         (f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 1e-4 }}", "tolerance.float32 must give the numbers"),
         (f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 0, rtol = 1e-4 }}", "must lie between 0 and 1"),
