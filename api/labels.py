@@ -80,7 +80,7 @@ MEANINGS: Final = {
     Verdict.WRONG_DTYPE: "An output has another dtype than the reference's.",
     Verdict.WRONG_OUTPUT: "An output differs from the reference's by more than the tolerance.",
     Verdict.WRONG_GRADIENT: "A gradient differs from the reference's by more than the tolerance.",
-    Verdict.REJECTED: "It broke the rules of measurement: it changed its inputs, say, or worked outside of its calls.",
+    Verdict.REJECTED: "It broke a rule about its source, or one of measurement: it changed its inputs, say.",
 }
 
 STATUSES: Final = {

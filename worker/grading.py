@@ -25,6 +25,7 @@ from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from evaluator.problems.vetting.run import vet
+from evaluator.source_rules.rules import parse_rules
 from storage.grading.claims import Claim, Claims
 from storage.models import Stage
 from storage.queue.eligibility import DeviceCapabilities
@@ -282,4 +283,5 @@ def _config(claim: Claim, device: str) -> EvalConfig:
         baseline=claim.baseline,
         require_gradients=claim.require_gradients,
         sampling=SamplingPlan.usual(claim.device, claim.size, claim.tier),
+        rules=parse_rules(claim.rules),
     )

@@ -19,6 +19,7 @@ from api.services.container import Services
 from api.services.exports import parquet_is_there
 from evaluator.problems.requested import is_requested
 from evaluator.problems.vetting import MEANING
+from evaluator.source_rules.rules import Rules, rules_text
 from storage.access.keys import Scope
 
 __all__ = ["base_url", "query", "render"]
@@ -70,6 +71,7 @@ def _environment() -> Environment:
     for name in _FILTERS:
         environment.filters[name] = getattr(labels, name)
     environment.filters["pretty"] = _pretty
+    environment.filters["rules_text"] = lambda rules: rules_text(Rules.from_dict(rules))
     environment.filters["path"] = lambda value: quote(str(value), safe="")
     environment.globals.update(
         is_requested=is_requested,

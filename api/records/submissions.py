@@ -15,6 +15,7 @@ from evaluator.config import parse_limits
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Status, Verdict
 from evaluator.feedback.feedback import feedback
+from evaluator.source_rules.rules import parse_rules
 from kerneljudge.records import (
     AttemptList,
     AttemptRecord,
@@ -205,6 +206,7 @@ def _submission_record(
             "require_gradients": submission.require_gradients,
             "limits": parse_limits(submission.limits),
             "tier": submission.tier,
+            "rules": parse_rules(submission.rules).to_dict(),
             "label": submission.label,
             "author": submission.author,
             "metadata": submission.user_metadata,

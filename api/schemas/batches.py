@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from api.schemas.submissions import DeviceRequirements, Metadata
+from api.schemas.submissions import DeviceRequirements, Metadata, RulesRequest
 from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
 from storage.batches.webhooks import InvalidUrl, checked_url
 
@@ -24,6 +24,7 @@ class SubmissionDefaults(BaseModel):
     baseline: Baseline | None = None
     limits: dict[str, float] | None = None
     tier: TierName | None = None
+    rules: RulesRequest | None = None
     label: str | None = Field(default=None, max_length=200)
     author: str | None = Field(default=None, max_length=200)
     metadata: Metadata | None = None

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from evaluator.config import SETTABLE_LIMITS
 from evaluator.problems.problem import Problem, Tolerance
 from evaluator.problems.requested import requested_problem
-from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
+from evaluator.source_rules.rules import Rules
+from kerneljudge.records import Baseline, DeviceKind, LanguageName, Precision, TierName, VisibilityName
 from storage.submissions.metadata import MAX_DEPTH, MAX_METADATA_BYTES, checked_metadata
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Metadata",
     "PublishRequest",
     "ReferenceRequest",
+    "RulesRequest",
     "SubmissionRequest",
     "WithdrawalRequest",
 ]
@@ -106,6 +108,27 @@ class ReferenceRequest(BaseModel):
         )
 
 
+class RulesRequest(BaseModel):
+    """Rules about a candidate's source. They add to those of the problem, and never loosen them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    languages: list[LanguageName] | None = Field(
+        default=None,
+        description="The allowed languages of its kernels. `torch`: it has none of its own. Default: all.",
+    )
+    forbidden_operators: list[str] | None = Field(
+        default=None, description="Operators of torch that it may not call: `matmul`, `softmax`. Default: none."
+    )
+    no_lower_precision: bool | None = Field(
+        default=None, description="Whether it may not compute in a precision below the problem's. Default: no."
+    )
+
+    def to_rules(self) -> Rules:
+        """Return the rules. Raises ``ValueError`` naming the field."""
+        return Rules.from_dict(self.model_dump(exclude_none=True))
+
+
 class SubmissionRequest(BaseModel):
     """A candidate and the conditions of its grading.
 
@@ -152,6 +175,9 @@ class SubmissionRequest(BaseModel):
         description="`check`: the verdict alone; no call is timed, and there is no speedup. `quick`: a rough "
         "speedup, which aims at ± 2 % on `cuda` and ± 5 % on `cpu`. `full`: the speedup that leaderboards rank. All "
         "have the same trials, but only timed calls show an answer that is wrong there alone. Default: `full`.",
+    )
+    rules: RulesRequest | None = Field(
+        default=None, description="Rules about the source, besides the problem's. A broken one is `rejected`."
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="The name on the leaderboard.")

@@ -12,13 +12,14 @@ from sqlalchemy.orm import Session
 
 from api.http.errors import Conflict, FieldError, Forbidden, InvalidRequest
 from api.records.queries import served_queues
-from api.schemas.submissions import DeviceRequirements, SubmissionRequest
+from api.schemas.submissions import DeviceRequirements, RulesRequest, SubmissionRequest
 from api.services.auth import Caller
 from api.services.container import Services
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import checked_limits
 from evaluator.errors import ProblemError
 from evaluator.problems.problem import Problem
+from evaluator.source_rules.rules import NO_RULES, Rules
 from kerneljudge.records import DeviceKind, VisibilityName
 from storage.access.keys import Scope
 from storage.access.quotas import charge_submissions
@@ -110,6 +111,7 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
         baseline=body.baseline or "eager",
         limits=_limits(body.limits),
         tier=body.tier or "full",
+        rules=_rules(body.rules, problem),
         label=body.label,
         author=body.author,
         metadata=body.metadata,
@@ -151,6 +153,15 @@ def _limits(wanted: Mapping[str, float] | None) -> dict[str, float]:
         return checked_limits(wanted or {})
     except ValueError as error:
         raise InvalidRequest.on("limits", str(error)) from error
+
+
+def _rules(wanted: RulesRequest | None, problem: Problem) -> Rules:
+    try:
+        rules = NO_RULES if wanted is None else wanted.to_rules()
+        problem.rules.joined(rules)
+    except ValueError as error:
+        raise InvalidRequest.on("rules", str(error)) from error
+    return rules
 
 
 def default_device(session: Session) -> DeviceKind:

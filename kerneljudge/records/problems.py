@@ -6,13 +6,14 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from kerneljudge.records.types import Baseline, DeviceKind, LabelName, Precision
+from kerneljudge.records.types import Baseline, DeviceKind, LabelName, LanguageName, Precision
 
 __all__ = [
     "KernelBenchRecord",
     "ProblemList",
     "ProblemRecord",
     "ProblemSummary",
+    "RulesRecord",
     "ShapeRecord",
     "ToleranceRecord",
     "VettedOn",
@@ -32,6 +33,17 @@ class KernelBenchRecord(TypedDict):
     level: int
     problem_id: int
     name: str
+
+
+class RulesRecord(TypedDict, total=False):
+    """Rules about a candidate's source: those that are set. A broken one is the verdict `rejected`."""
+
+    languages: list[LanguageName]
+    """The allowed languages of its kernels. `torch`: it has none of its own."""
+    forbidden_operators: list[str]
+    """The operators of torch that it may not call, such as `matmul`."""
+    no_lower_precision: bool
+    """Whether it may not compute in a precision below the problem's."""
 
 
 class ShapeRecord(TypedDict):
@@ -74,6 +86,8 @@ class ProblemSummary(TypedDict):
     tags: list[str]
     baselines: list[Baseline]
     """The baselines that a submission may name."""
+    rules: RulesRecord
+    """The rules about every candidate's source; a submission may add to them."""
     kernelbench: KernelBenchRecord | None
     labels: list[LabelName] | None
     """The findings of vetting, see *Vetting* in the documentation of the method; null: this version was never vetted.

@@ -15,6 +15,7 @@ from kerneljudge.records.evaluations import (
     RooflineRecord,
     ShapeFiguresRecord,
 )
+from kerneljudge.records.problems import RulesRecord
 from kerneljudge.records.types import (
     DeviceKind,
     GradientsName,
@@ -146,6 +147,10 @@ class SubmissionRecord(TypedDict):
     """The requested limits; empty without any."""
     tier: TierName
     """The depth of grading. Leaderboards rank `full` alone."""
+    rules: RulesRecord
+    """The requested rules, besides those of the problem; empty without any. `details.rules` has all that applied, and
+    `details.broken_rules` each break with its line.
+    """
     label: str | None
     author: str | None
     metadata: dict[str, Any] | None

@@ -13,6 +13,7 @@ __all__ = [
     "FlagKindName",
     "GradientsName",
     "LabelName",
+    "LanguageName",
     "Precision",
     "ScopeName",
     "SpeedupStatusName",
@@ -29,6 +30,7 @@ __all__ = [
 
 Baseline = Literal["eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
+LanguageName = Literal["cpp", "cuda", "torch", "triton"]
 Precision = Literal["float32", "float16", "bfloat16"]
 ScopeName = Literal["read", "submit", "references", "admin"]
 TierName = Literal["check", "quick", "full"]

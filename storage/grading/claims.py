@@ -65,6 +65,7 @@ class Claim:
     require_gradients: bool | None
     limits: str
     tier: str
+    rules: str
     traceparent: str | None
     queued_at: datetime
     claimed_at: datetime
@@ -83,6 +84,7 @@ class Claim:
             require_gradients=self.require_gradients,
             limits=self.limits,
             tier=self.tier,
+            rules=self.rules,
         )
 
 
@@ -362,6 +364,7 @@ class Claims(LeaseQueue[Submission, Claim]):
             require_gradients=row.require_gradients,
             limits=row.limits,
             tier=row.tier,
+            rules=row.rules,
             traceparent=row.traceparent,
             queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
             claimed_at=now,

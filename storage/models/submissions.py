@@ -66,6 +66,7 @@ class Submission(Leased, Base):
     require_gradients: Mapped[bool | None]
     limits: Mapped[str] = mapped_column(default="", server_default="")
     tier: Mapped[str] = mapped_column(default="full", server_default="full")
+    rules: Mapped[str] = mapped_column(default="", server_default="")
     label: Mapped[str | None]
     author: Mapped[str | None]
     user_metadata: Mapped[dict[str, Any] | None] = mapped_column(JsonText)

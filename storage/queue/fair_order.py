@@ -55,6 +55,7 @@ class GradingKey:
     require_gradients: bool | None
     limits: str
     tier: str
+    rules: str
 
     def matches(self) -> Any:
         """Return the SQL condition that a submission is of this kind."""

@@ -174,6 +174,7 @@ def _dedup_key(new: NewSubmission) -> str:
         *([new.requirements.columns] if new.requirements != NO_REQUIREMENTS else []),
         *([limits_text(new.limits)] if new.limits else []),
         *([new.tier] if new.tier != "full" else []),
+        *([new.rules.to_dict()] if new.rules else []),
     ]
     if new.visibility is not Visibility.PUBLIC or not new.shares:
         content.append([str(new.visibility), new.owner])

@@ -23,6 +23,7 @@ from evaluator.config import EvalConfig, checked_tier, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.problems.requested import is_requested
+from evaluator.source_rules.rules import NO_RULES, Rules, rules_text
 from runtime.tracing import traceparent
 from storage.access.visibility import Visibility, owned_key
 from storage.clock import database_now
@@ -106,9 +107,9 @@ class NewSubmission:
     """A submission to be queued. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
 
     ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``tier`` is one of
-    ``TIERS``. ``metadata`` is checked (see ``storage.submissions.metadata``), and the owner sees the ``parent``.
-    ``requirements``: further requirements for the device. ``owner`` is the client that hands it in; the
-    ``idempotency_key`` is that client's. ``shares``: as a line of a batch, it may be graded once with
+    ``TIERS``. ``rules`` add to those of the problem. ``metadata`` is checked (see ``storage.submissions.metadata``), and
+    the owner sees the ``parent``. ``requirements``: further requirements for the device. ``owner`` is the client that
+    hands it in; the ``idempotency_key`` is that client's. ``shares``: as a line of a batch, it may be graded once with
     equal lines of other clients. Raises ``ValueError``.
     """
 
@@ -121,6 +122,7 @@ class NewSubmission:
     baseline: str = "eager"
     limits: Mapping[str, float] = field(default_factory=dict)
     tier: str = "full"
+    rules: Rules = NO_RULES
     label: str | None = None
     author: str | None = None
     metadata: dict[str, Any] | None = None
@@ -137,6 +139,7 @@ class NewSubmission:
         if self.size not in self.problem.sizes:
             raise ValueError(f"size must be one of {', '.join(self.problem.sizes)}, not {self.size!r}")
         checked_tier(self.tier)
+        self.problem.rules.joined(self.rules)
 
     @property
     def config(self) -> EvalConfig:
@@ -163,6 +166,8 @@ class NewSubmission:
             content.append(limits_text(self.limits))
         if self.tier != "full":
             content.append(self.tier)
+        if self.rules:
+            content.append(self.rules.to_dict())
         if self.visibility is not Visibility.PUBLIC:
             content.append(str(self.visibility))
         if self.metadata is not None:
@@ -210,6 +215,7 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "require_gradients": new.require_gradients,
         "limits": limits_text(new.limits),
         "tier": new.tier,
+        "rules": rules_text(new.rules),
         "label": new.label,
         "author": new.author,
         "user_metadata": new.metadata,

@@ -183,6 +183,25 @@ def test_the_same_is_graded_once_within_and_across_batches(http: httpx.Client, h
     assert single["queue_position"] == 1
 
 
+def test_lines_under_different_rules_are_graded_apart(http: httpx.Client, hand: Hand) -> None:
+    rules = {"forbidden_operators": ["softmax", "matmul"]}
+    again = {"forbidden_operators": ["matmul", "softmax"], "no_lower_precision": False}
+    record = hand(line(1), line(1, rules=rules), line(1, rules=again), line(1, rules={"languages": ["cuda"]})).json()
+    assert (record["items"], record["shared"]) == (4, 1)
+    assert [each["rules"] for each in submissions(http)].count({"forbidden_operators": ["matmul", "softmax"]}) == 1
+
+
+def test_the_rules_of_a_batch_are_those_of_its_lines(http: httpx.Client) -> None:
+    body = {
+        "defaults": {"problem": "relu", "rules": {"no_lower_precision": True}},
+        "submissions": [{"code": SOURCE}, {"code": SOURCE, "rules": {"languages": ["cpp"]}}],
+    }
+    assert http.post("/api/v1/batches", json=body).status_code == 202
+    found = [each["rules"] for each in submissions(http)]
+    assert {"no_lower_precision": True} in found
+    assert {"languages": ["cpp"]} in found
+
+
 def test_what_failed_or_was_cancelled_is_graded_again(http: httpx.Client, hand: Hand, seeds: Seeds) -> None:
     hand(line(1), line(2))
     one, two = [record["id"] for record in submissions(http)]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import httpx
 import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import select
 
+from api.services.container import Services
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
+from evaluator.problems.problem import Problem
 from evaluator.roofline import PeakRates, Work, share_of_roofline
+from evaluator.source_rules.rules import Rules
 from kerneljudge.records import SubmissionRecord
 from storage.grading.claims import Claims
 from storage.models import StoredEvaluation
@@ -66,6 +69,37 @@ def test_lists_can_be_of_one_tier(http: httpx.Client, seeds: Seeds) -> None:
     every = http.get("/submissions", params={"tier": ""}).text
     assert all(f'href="/submissions/{each}"' in every for each in ids.values())
     assert fields(assert_problem(http.get("/api/v1/submissions", params={"tier": "deep"}), 422)) == {"tier"}
+
+
+def test_the_rules_of_a_request_are_told_and_their_breaks_shown(http: httpx.Client, seeds: Seeds) -> None:
+    rules = Rules(languages=("triton",), forbidden_operators=("matmul", "softmax"))
+    broken = [{"rule": "languages", "line": 4, "message": "no kernel of its own", "file": "candidate.py"}]
+    details = {"rules": {**rules.to_dict(), "no_lower_precision": True}, "broken_rules": broken}
+    evaluation = failed(seeds.problems["relu"], Verdict.REJECTED, "the source breaks a rule", details=details)
+    submission_id = seeds.evaluate(seeds.submit(rules=rules), evaluation)
+    record = http.get(f"/api/v1/submissions/{submission_id}").json()
+    assert record["rules"] == rules.to_dict()
+    assert record["details"] == details
+    assert "languages, line 4: no kernel of its own" in record["feedback"]
+    page = http.get(f"/submissions/{submission_id}").text
+    assert '<a href="#L4">candidate.py, line 4</a>: <bdi>no kernel of its own</bdi>' in page
+    assert "kernels in triton" in page
+    assert "--rules forbidden_operators=matmul+softmax,languages=triton" in page
+
+
+def test_rules_of_a_problem_are_shown_and_only_added_to(
+    http: httpx.Client, post: Post, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert http.get("/api/v1/problems/relu").json()["rules"] == {}
+    assert "no rules; flags are advice" in http.get("/problems/relu").text
+    record = post(rules={"no_lower_precision": True, "languages": ["cuda", "cpp"]}).json()
+    assert record["rules"] == {"languages": ["cpp", "cuda"], "no_lower_precision": True}
+    assert post().json()["rules"] == {}
+    strict = replace(problems["relu"], rules=Rules(languages=("triton",)))
+    monkeypatch.setattr(Services, "problem", lambda *_arguments: strict)
+    refused = assert_problem(post(rules={"languages": ["cuda"]}), 422)
+    assert fields(refused) == {"rules"}
+    assert "cannot loosen" in str(refused)
 
 
 def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds) -> None:
@@ -184,6 +218,9 @@ def test_a_baseline_that_the_problem_does_not_allow_is_answered_with_those_that_
         ("require_gradients", 1),
         ("limits", {"nap_s": 5}),
         ("tier", "deep"),
+        ("rules", {"forbidden_operators": ["softmaxx"]}),
+        ("rules", {"languages": []}),
+        ("rules", ["matmul"]),
         ("limits", {"call_s": 0}),
         ("limits", "call_s=5"),
         ("label", "x" * 201),

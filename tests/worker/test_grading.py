@@ -20,6 +20,7 @@ from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import REFUSALS, Label
+from evaluator.source_rules.rules import Rules
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.leaderboards.read import BoardKey, leaderboard
@@ -125,6 +126,17 @@ def test_a_tier_decides_how_much_is_timed(install: Install, seen: list[EvalConfi
     assert config.sampling == SamplingPlan.usual("cpu", "full", tier)
     assert config.compare_compiled is (tier == "full")
     assert config.sampling.trials == SamplingPlan.usual("cpu", "full").trials
+
+
+def test_the_rules_of_a_submission_are_those_of_its_evaluation(install: Install, seen: list[EvalConfig]) -> None:
+    installation = install()
+    rules = Rules(languages=("cuda",), no_lower_precision=True)
+    submission_id = installation.submit(rules=rules)
+    worker = grader(installation)
+    worker.build()
+    worker.evaluate()
+    assert installation.read(submission_id).status == Status.DONE
+    assert [config.rules for config in seen] == [rules]
 
 
 @pytest.mark.parametrize("source", ["# evaluate: sleep 0\n", "# evaluate: fault\n"])

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problems.problem import Problem
+from evaluator.source_rules.rules import Rules
 from runtime.settings import Settings
 from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.database import create_engine_for, session_factory
@@ -115,12 +116,14 @@ def test_the_same_code_as_source_and_as_something_else_is_not_shared(
             NewSubmission(relu, candidate(), "cpu", "smoke", require_gradients=True),
             NewSubmission(relu, candidate(), "cpu", "smoke", baseline="compile"),
             NewSubmission(relu, candidate(), "cpu", "smoke", limits={"call_s": 5}),
+            NewSubmission(relu, candidate(), "cpu", "smoke", rules=Rules(languages=("cuda",))),
+            NewSubmission(relu, candidate(), "cpu", "smoke", rules=Rules(forbidden_operators=("relu",))),
             NewSubmission(relu, candidate(), "cpu", "smoke", label="a", author="b"),
         ]
         asked = [BatchLine(number, new) for number, new in enumerate(variants, start=1)]
         batches.add(batch.id, asked, [], Ranks())
         assert batches.progress(batch).shared == 1
-        assert len({item.submission_id for item in session.scalars(select(BatchItem))}) == 8
+        assert len({item.submission_id for item in session.scalars(select(BatchItem))}) == 10
 
 
 def test_everything_is_as_it_was_after_a_restart(

@@ -191,11 +191,12 @@ def test_a_worker_that_prefers_something_takes_up_what_is_evaluated_again(
         {"require_gradients": True},
         {"limits": "call_s=5"},
         {"tier": "quick"},
+        {"rules": "languages=cuda"},
     ],
 )
 def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session], other: dict[str, Any]) -> None:
     usual = {"problem": "relu", "problem_version": "1", "size": "smoke", "precision": "float32"}
-    kind = GradingKey(**usual, baseline="eager", require_gradients=None, limits="", tier="full")
+    kind = GradingKey(**usual, baseline="eager", require_gradients=None, limits="", tier="full", rules="")
     run = AffinityStreak()
     run.note_claim(kind)
     run.note_claim(kind)
