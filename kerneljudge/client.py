@@ -32,6 +32,7 @@ from kerneljudge.records import (
     ProblemRecord,
     ProblemSummary,
     ResultRecord,
+    RulesRecord,
     SeriesRecord,
     SubmissionPage,
     SubmissionRecord,
@@ -108,6 +109,7 @@ class Client:
         baseline: str | None = None,
         limits: Mapping[str, float] | None = None,
         tier: str | None = None,
+        rules: RulesRecord | None = None,
         label: str | None = None,
         author: str | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -122,9 +124,10 @@ class Client:
         In place of a ``problem`` it may bring a ``reference``, where the service takes any: ``{"source": text}``.
 
         ``requirements`` are conditions for the device that evaluates it. ``limits`` are by name, and lower those of the
-        service: ``{"call_s": 5}``. ``tier`` is ``check`` (the verdict alone), ``quick`` or ``full``. ``metadata`` is
-        a JSON object of yours, and ``parent`` the id of the submission that the candidate was derived from. ``None``
-        leaves an option to the service. Raises ``RequestRefused``, ``ServiceUnreachable``.
+        service: ``{"call_s": 5}``. ``tier`` is ``check`` (the verdict alone), ``quick`` or ``full``. ``rules`` about
+        the source add to the problem's: ``{"languages": ["triton"]}``. ``metadata`` is a JSON object of yours, and
+        ``parent`` the id of the submission that the candidate was derived from. ``None`` leaves an option to the
+        service. Raises ``RequestRefused``, ``ServiceUnreachable``.
         """
         new: NewSubmission = {
             "problem": problem,
@@ -138,6 +141,7 @@ class Client:
             "baseline": baseline,
             "limits": limits,
             "tier": tier,
+            "rules": rules,
             "label": label,
             "author": author,
             "metadata": metadata,

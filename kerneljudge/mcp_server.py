@@ -16,7 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from kerneljudge.async_client import AsyncClient
 from kerneljudge.errors import ClientError
-from kerneljudge.records import SubmissionRecord
+from kerneljudge.records import RulesRecord, SubmissionRecord
 
 __all__ = ["make_server"]
 
@@ -27,7 +27,7 @@ _INSTRUCTIONS: Final = (
     "CUDA or C++ by torch.utils.cpp_extension.load_inline, or Triton), evaluate it, and improve it by its feedback. "
     "A candidate must be right before its speed counts; its gradients are verified as well."
 )
-_OF_PROBLEM: Final = ("id", "title", "description", "dtype", "sizes", "gradient_policy", "ranked", "baselines")
+_OF_PROBLEM: Final = ("id", "title", "description", "dtype", "sizes", "gradient_policy", "ranked", "baselines", "rules")
 _OF_SUBMISSION: Final = (
     "id",
     "status",
@@ -38,6 +38,7 @@ _OF_SUBMISSION: Final = (
     "size",
     "precision",
     "tier",
+    "rules",
     "metadata",
     "parent",
     "speedup",
@@ -94,6 +95,7 @@ class _Tools:
         precision: Literal["float32", "float16", "bfloat16"] | None = None,
         require_gradients: bool | None = None,
         tier: Literal["check", "quick", "full"] | None = None,
+        rules: RulesRecord | None = None,
         label: str | None = None,
         metadata: dict[str, Any] | None = None,
         parent: str | None = None,
@@ -102,6 +104,8 @@ class _Tools:
         """Submit Python source that defines ModelNew, and wait for the verdict and the feedback.
 
         tier="check" gives the verdict alone, soonest; "quick" adds a rough speedup; "full" is what leaderboards rank.
+        rules about the source add to those of the problem: {"forbidden_operators": ["matmul"]}. A broken one is the
+        verdict rejected.
         metadata is a JSON object to keep beside it; parent is the id of the submission that it improves on.
         Options that are left out are decided by the service. If there is no verdict within wait_s seconds, the status
         shows the progress. Then call read_submission with the returned id.
@@ -115,6 +119,7 @@ class _Tools:
                 precision=precision,
                 require_gradients=require_gradients,
                 tier=tier,
+                rules=rules,
                 label=label,
                 metadata=metadata,
                 parent=parent,

@@ -7,6 +7,8 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
+from kerneljudge.records import RulesRecord
+
 __all__ = ["NewSubmission", "Reference", "Requirements", "SubmissionOptions", "Tolerance"]
 
 
@@ -45,6 +47,7 @@ class SubmissionOptions(TypedDict, total=False):
     baseline: str | None
     limits: Mapping[str, float] | None
     tier: str | None
+    rules: RulesRecord | None
     label: str | None
     author: str | None
     metadata: Mapping[str, Any] | None

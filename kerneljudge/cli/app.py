@@ -25,6 +25,7 @@ from kerneljudge.cli.options import (
     ProblemsDir,
     RequireGradients,
     RequireSandbox,
+    RulesOption,
     Size,
     TierOption,
     Url,
@@ -105,6 +106,7 @@ def evaluate(
     ] = False,
     limits: LimitsOption = "",
     tier: TierOption = "full",
+    rules: RulesOption = "",
     response: AsResponse = False,
     json_: AsJson = False,
     log: Annotated[bool, typer.Option("--log", help="Print the output of the compiler and of the candidate.")] = False,
@@ -122,13 +124,22 @@ def evaluate(
         task = known_problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         config = local.configure(
-            task, device, size, precision, require_gradients, baseline, compiled=compiled, limits=limits, tier=tier
+            task,
+            device,
+            size,
+            precision,
+            require_gradients,
+            baseline,
+            compiled=compiled,
+            limits=limits,
+            tier=tier,
+            rules=rules,
         )
         known.update(device=config.device_kind, size=config.size, precision=config.precision, tier=tier)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
             outcome = local.evaluate(task, given.parse(), config, line.show, require_sandbox=bool(require_sandbox))
-        outcome.record["tier"] = cast(TierName, tier)
+        outcome.record["tier"], outcome.record["rules"] = cast(TierName, tier), local.rules_given(rules) or {}
         if log and outcome.log:
             say(outcome.log.rstrip("\n"))
         finish(outcome.record, as_json=json_)

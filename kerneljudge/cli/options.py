@@ -9,6 +9,7 @@ import typer
 
 from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS, TIERS
 from evaluator.problems.problem import Problem
+from evaluator.source_rules.rules import LANGUAGES
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.sources import known_problems, problems_folder
 
@@ -24,6 +25,7 @@ __all__ = [
     "ProblemsDir",
     "RequireGradients",
     "RequireSandbox",
+    "RulesOption",
     "Size",
     "TierOption",
     "Url",
@@ -77,6 +79,15 @@ TierOption = Annotated[
     typer.Option(
         "--tier",
         help=f"{', '.join(TIERS)}: the verdict alone without timing, a rough speedup, or the one that is ranked.",
+    ),
+]
+RulesOption = Annotated[
+    str,
+    typer.Option(
+        "--rules",
+        help="Rules about the source besides the problem's, as languages=cuda+triton,forbidden_operators=matmul,"
+        f"no_lower_precision=true; languages are {', '.join(LANGUAGES)}. A broken rule is the verdict rejected.",
+        show_default=False,
     ),
 ]
 Visibility = Annotated[

@@ -22,6 +22,7 @@ from kerneljudge.cli.options import (
     ProblemsDir,
     RequireGradients,
     RequireSandbox,
+    RulesOption,
     Size,
     TierOption,
     Url,
@@ -57,6 +58,7 @@ def submit(
     baseline: Baseline = "eager",
     limits: LowerLimits = "",
     tier: TierOption = "full",
+    rules: RulesOption = "",
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
     author: Author = None,
@@ -76,7 +78,9 @@ def submit(
         if json_:
             emit(local.fault(problem, message, **known))
 
-    options = GradingOptions(device, size, precision, require_gradients, baseline, limits, tier, author, visibility)
+    options = GradingOptions(
+        device, size, precision, require_gradients, baseline, limits, tier, rules, author, visibility
+    )
     with turned_into_exits(as_record), service.connect(url) as client:
         given = read_given(file, is_response=response)
         wanted: SubmissionOptions = {
@@ -133,6 +137,7 @@ def grade(
     baseline: Baseline = "eager",
     limits: LowerLimits = "",
     tier: TierOption = "full",
+    rules: RulesOption = "",
     author: Author = None,
     visibility: Visibility = None,
     url: Annotated[
@@ -159,7 +164,9 @@ def grade(
             metadata=metadata_field,
             parent=parent_field,
         )
-        options = GradingOptions(device, size, precision, require_gradients, baseline, limits, tier, author, visibility)
+        options = GradingOptions(
+            device, size, precision, require_gradients, baseline, limits, tier, rules, author, visibility
+        )
         raise typer.Exit(
             grade_all(
                 given,

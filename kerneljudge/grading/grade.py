@@ -81,13 +81,14 @@ def grade_all(
     everything = Input(given, fields, problem, known)
     survey = everything.survey()
     _say_refused(survey.refused)
+    rules = local.rules_given(options.rules)
     if local.tier_given(options.tier) == "check" and eval_results is not None:
         raise BadUsage("--eval-results has runtimes, and --tier check times nothing")
     if eval_results is not None:
         _check_eval_results(survey.entries, out, eval_results, known)
     refused = len(survey.refused)
     with ResultFile(out) as file:
-        left = [entry for entry in survey.entries if not file.has(entry.key, entry.digest, options.tier)]
+        left = [entry for entry in survey.entries if not file.has(entry.key, entry.digest, options.tier, rules or {})]
         todo = _Todo(everything, left)
         if len(todo.entries) < len(survey.entries):
             say(f"{len(survey.entries) - len(todo.entries)} of {len(survey.entries)} are in {out} already")
@@ -276,9 +277,11 @@ def _here(
             options.baseline,
             limits=options.limits,
             tier=options.tier,
+            rules=options.rules,
         )
         for problem in {entry.problem for entry in todo.entries}
     }
+    rules = local.rules_given(options.rules)
     left = Counter(entry.digest for entry in todo.entries)
     seen: dict[str, _Graded] = {}
     unsettled: list[tuple[Entry, Work]] = []
@@ -288,6 +291,7 @@ def _here(
             given = Given(work.text, work.is_response, work.key)
             outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
             outcome.record["author"], outcome.record["tier"] = options.author, cast(TierName, options.tier)
+            outcome.record["rules"] = rules or {}
             return _Graded(entry, outcome.record, outcome.samples_ms)
 
         for entry, work in todo:

@@ -23,10 +23,11 @@ from evaluator.problems.problem import Problem
 from evaluator.problems.shapes import full_name
 from evaluator.problems.vetting import Vetting, refusal_of, without_figures
 from evaluator.progress import NO_CALLBACKS, Callbacks, Progress
+from evaluator.source_rules.rules import parse_rules
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.local_record import blank_record, evaluation_fields
 from kerneljudge.grading.sources import UnusableFile
-from kerneljudge.records import ProblemRecord, SubmissionRecord, TimelineRecord
+from kerneljudge.records import ProblemRecord, RulesRecord, SubmissionRecord, TimelineRecord
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine
@@ -44,6 +45,7 @@ __all__ = [
     "limits_given",
     "plan",
     "problem_record",
+    "rules_given",
     "tier_given",
     "vet",
     "vetted",
@@ -148,6 +150,14 @@ def tier_given(text: str) -> str:
         raise BadUsage(str(error)) from error
 
 
+def rules_given(text: str) -> RulesRecord | None:
+    """Parse the value of ``--rules``; ``None`` where it is empty. Raises ``BadUsage``."""
+    try:
+        return cast(RulesRecord, parse_rules(text).to_dict()) or None
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+
+
 def configure(
     problem: Problem,
     device: str | None,
@@ -159,11 +169,13 @@ def configure(
     compiled: bool = False,
     limits: str = "",
     tier: str = "full",
+    rules: str = "",
 ) -> EvalConfig:
     """Return the configuration that judges ``problem`` here: the given options, and defaults for the rest.
 
     ``compiled`` is ``EvalConfig.compare_compiled``. ``limits`` is a text for ``parse_limits``; ``KERNELJUDGE_LIMITS``
-    has those of this machine. ``tier`` is one of ``TIERS``. Raises ``BadUsage``.
+    has those of this machine. ``tier`` is one of ``TIERS``. ``rules`` is a text for ``parse_rules``. Raises
+    ``BadUsage``.
     """
     if compiled and tier_given(tier) != "full":
         raise BadUsage("--compiled compares figures of the tier full")
@@ -181,10 +193,11 @@ def configure(
             compare_compiled=compiled,
             limits=problem.limits_here(parse_limits(os.environ.get("KERNELJUDGE_LIMITS", "")), parse_limits(limits)),
             sampling=SamplingPlan.usual(device.partition(":")[0], size, tier_given(tier)),
+            rules=parse_rules(rules),
         )
     except ValueError as error:
         raise BadUsage(str(error)) from error
-    refusal = problem.refuses_baseline(config)
+    refusal = problem.refuses_baseline(config) or problem.refuses_rules(config.rules)
     if refusal is not None:
         raise BadUsage(refusal)
     return config

@@ -20,6 +20,7 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
         "problem": problem,
         "baseline": "eager",
         "tier": "full",
+        "rules": {},
         "visibility": "public",
         "source_shown": True,
         "shapes": {},

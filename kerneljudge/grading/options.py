@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerneljudge.grading.local import limits_given
+from kerneljudge.grading.local import limits_given, rules_given
 from kerneljudge.requests import SubmissionOptions
 
 __all__ = ["GradingOptions"]
@@ -21,11 +21,12 @@ class GradingOptions:
     baseline: str = "eager"
     limits: str = ""
     tier: str = "full"
+    rules: str = ""
     author: str | None = None
     visibility: str | None = None
 
     def to_request(self) -> SubmissionOptions:
-        """Return the options as a service takes them. Raises ``BadUsage`` for limits that are not valid."""
+        """Return the options as a service takes them. Raises ``BadUsage`` for limits and rules that are not valid."""
         return {
             "device": self.device,
             "size": self.size,
@@ -35,6 +36,7 @@ class GradingOptions:
             "limits": limits_given(self.limits),
             # The default is left out, for a service from before tiers.
             "tier": None if self.tier == "full" else self.tier,
+            "rules": rules_given(self.rules),
             "author": self.author,
             "visibility": self.visibility,
         }

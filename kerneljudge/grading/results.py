@@ -14,10 +14,12 @@ from typing import Any, Final, Self
 
 from evaluator.config import TIERS
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
+from evaluator.source_rules.rules import Rules, rules_text
 from evaluator.summaries.summary import Graded
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading import parquet
 from kerneljudge.grading.sources import UnusableFile
+from kerneljudge.records import RulesRecord
 
 __all__ = ["SUFFIXES", "Result", "ResultFile", "graded_of", "is_unsettled"]
 
@@ -28,7 +30,7 @@ SUFFIXES: Final = (".jsonl", ".csv", parquet.SUFFIX)
 _COLUMNS: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "gradients", "speedup", "speedup_low", "speedup_high",
     "speedup_status", "speedup_training", "speedup_training_status", "latency_ms", "baseline_ms", "device", "size",
-    "precision", "tier", "message", "id",
+    "precision", "tier", "rules", "message", "id",
 )  # fmt: skip
 _NUMBERS: Final = ("speedup", "speedup_low", "speedup_high", "speedup_training", "latency_ms", "baseline_ms")
 _TYPES: Final[dict[str, type]] = {
@@ -39,7 +41,7 @@ _TYPES: Final[dict[str, type]] = {
 """The columns of a Parquet file. ``record`` has the whole record, as JSON."""
 _KEPT: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "speedup", "speedup_interval", "speedup_low",
-    "speedup_status", "speedup_training_status", "latency_ms", "device", "tier", "message",
+    "speedup_status", "speedup_training_status", "latency_ms", "device", "tier", "rules", "message",
     "environment", "runtime_stats",
 )  # fmt: skip
 """The fields for the summary and for KernelBench's file. Only these are held in memory of each result."""
@@ -85,13 +87,15 @@ class ResultFile:
                 parquet.write_rows(self._path, map(_parquet_row, self._everything()), _TYPES)
                 self._grows.unlink()
 
-    def has(self, key: str, digest: str, tier: str) -> bool:
-        """Whether this candidate was graded already, in ``tier`` or a deeper one.
+    def has(self, key: str, digest: str, tier: str, rules: RulesRecord) -> bool:
+        """Whether this candidate was graded already, in ``tier`` or a deeper one, under these requested ``rules``.
 
         An unsettled result does not count, since another try is worth it.
         """
         result = self.results.get(key)
         if result is None or result["digest"] != digest or result["status"] != Status.DONE or is_unsettled(result):
+            return False
+        if (result.get("rules") or "") != _text_of(rules):
             return False
         return TIERS.index(result.get("tier") or "full") >= TIERS.index(tier)
 
@@ -103,7 +107,9 @@ class ResultFile:
             self._stream.flush()
 
     def _keep(self, result: Result) -> None:
-        self.results[result["key"]] = {name: result[name] for name in _KEPT if name in result}
+        kept: Result = {name: result[name] for name in _KEPT if name in result}
+        kept["rules"] = _text_of(result.get("rules"))
+        self.results[result["key"]] = kept
 
     def _begin(self) -> None:
         """Read the results that are there, and cut off an unfinished last one."""
@@ -232,11 +238,17 @@ def _figures(result: Result) -> Result:
     interval, latency = result["speedup_interval"] or {}, result["latency_ms"] or {}
     return {
         **result,
+        "rules": _text_of(result.get("rules")),
         "speedup_low": interval.get("low"),
         "speedup_high": interval.get("high"),
         "latency_ms": latency.get("candidate"),
         "baseline_ms": latency.get("baseline"),
     }
+
+
+def _text_of(rules: RulesRecord | str | None) -> str:
+    """Return requested rules as a table has them: as text."""
+    return rules if isinstance(rules, str) else rules_text(Rules.from_dict(rules or {}))
 
 
 def _parquet_row(result: Result) -> Result:

@@ -81,6 +81,9 @@ def test_an_agent_finds_a_problem_has_candidates_judged_and_reads_the_ranking(li
         own = {"metadata": {"step": 2}, "parent": passed["id"]}
         child = await call(agent, "evaluate", problem="relu", code=source() + "#", device="cpu", tier="check", **own)
         assert {name: child[name] for name in own} == own
+        assert passed["rules"] == {}
+        ruled = await call(agent, "evaluate", problem="relu", code=source(), rules={"languages": ["cuda"]}, wait_s=0)
+        assert ruled["rules"] == {"languages": ["cuda"]}
         board = await call(agent, "show_leaderboard", problem="relu", device="cpu")
         assert [(entry["label"], entry["speedup"]) for entry in board["entries"]] == [("mine", 2.0)]
 

@@ -43,6 +43,19 @@ def test_a_good_candidate_is_status_0_with_its_figures(cli: Cli) -> None:
     assert "verifying" in result.stderr
 
 
+def test_a_candidate_that_breaks_a_rule_of_the_command_is_rejected(cli: Cli) -> None:
+    argv = ["eval", CANDIDATES / "relu_honest_plain" / "candidate.py", "--problem", "relu", "--device", "cpu"]
+    result = cli(*argv, "--rules", "forbidden_operators=relu+matmul", "--problems-dir", PROBLEMS, "--json")
+    assert result.exit_code == 1, result.stderr
+    record = json.loads(result.stdout)
+    assert (record["verdict"], record["rules"]) == ("rejected", {"forbidden_operators": ["matmul", "relu"]})
+    (broken,) = record["details"]["broken_rules"]
+    assert (broken["rule"], broken["file"]) == ("forbidden_operators", "candidate.py")
+    assert f"candidate.py, line {broken['line']}: " in record["message"]
+    refused = cli(*argv, "--rules", "forbidden_operators=rely", "--problems-dir", PROBLEMS)
+    assert (refused.exit_code, "forbidden_operators may name" in refused.stderr) == (2, True)
+
+
 def test_a_check_has_a_verdict_and_no_figures(cli: Cli) -> None:
     argv = ["eval", CANDIDATES / "relu_honest_plain" / "candidate.py", "--problem", "relu", "--device", "cpu"]
     result = cli(*argv, "--tier", "check", "--problems-dir", PROBLEMS, "--json")

@@ -116,12 +116,14 @@ def test_every_option_of_submit_reaches_the_service(online: Cli, candidate: Path
     result = online(
         "submit", candidate, "-p", "linear_relu_divide", "--device", "cuda", "--size", "smoke", "--precision",
         "bfloat16", "--no-require-gradients", "--limits", "call_s=5", "--tier", "quick", "--label", "l",
+        "--rules", "languages=cuda+triton,no_lower_precision=true",
         "--author", "a", "--metadata", '{"step": 3}', "--json",
     )  # fmt: skip
     record = json.loads(result.stdout)
     wanted = {
         "problem": "linear_relu_divide", "device": "cuda", "size": "smoke", "precision": "bfloat16",
         "require_gradients": False, "limits": {"call_s": 5.0}, "tier": "quick", "label": "l",
+        "rules": {"languages": ["cuda", "triton"], "no_lower_precision": True},
         "author": "a", "metadata": {"step": 3}, "parent": None, "status": "queued",
     }  # fmt: skip
     assert record | wanted == record

@@ -41,7 +41,7 @@ from kerneljudge.grading.local import Bench, Outcome
 from kerneljudge.grading.local_record import blank_record
 from kerneljudge.grading.results import ResultFile, is_unsettled
 from kerneljudge.grading.sources import UnusableFile
-from kerneljudge.records import ProblemRecord
+from kerneljudge.records import ProblemRecord, RulesRecord
 from storage.submissions.listing import page_of_submissions
 from storage.submissions.submissions import Submissions
 from tests.api.inmemory import AppTransport
@@ -454,11 +454,11 @@ def test_a_row_of_csv_that_was_cut_off_inside_of_a_text_is_graded_again(tmp_path
     for cut in range(whole.rindex(b"\r\nb,") + 2, len(whole)):
         out.write_bytes(whole[:cut])
         with ResultFile(out) as file:
-            assert (file.has("a", "a", "full"), file.has("b", "b", "full")) == (True, False)
+            assert (file.has("a", "a", "full", {}), file.has("b", "b", "full", {})) == (True, False)
             file.add({"key": "b", "digest": "b", "sample": 0, **record})
         assert out.read_bytes() == whole
     with ResultFile(out) as file:
-        assert (file.has("a", "a", "full"), file.has("b", "b", "full")) == (True, True)
+        assert (file.has("a", "a", "full", {}), file.has("b", "b", "full", {})) == (True, True)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
@@ -469,8 +469,22 @@ def test_a_result_serves_its_own_tier_and_shallower_ones(tmp_path: Path, suffix:
             record = blank_record("relu", status="done", verdict="passed", tier=tier)
             file.add({"key": tier, "digest": "d", "sample": 0, **record})
     with ResultFile(out) as file:
-        known = {has: [asked for asked in TIERS if file.has(has, "d", asked)] for has in TIERS}
+        known = {has: [asked for asked in TIERS if file.has(has, "d", asked, {})] for has in TIERS}
     assert known == {"check": ["check"], "quick": ["check", "quick"], "full": ["check", "quick", "full"]}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_result_serves_the_rules_that_it_was_graded_under(tmp_path: Path, suffix: str) -> None:
+    out, rules = (tmp_path / "out").with_suffix(suffix), RulesRecord(languages=["cuda", "triton"])
+    with ResultFile(out) as file:
+        for key, asked in (("with", rules), ("without", RulesRecord())):
+            record = blank_record("relu", status="done", verdict="passed", rules=asked)
+            file.add({"key": key, "digest": "d", "sample": 0, **record})
+    with ResultFile(out) as file:
+        known = [
+            (key, asked) for key in ("with", "without") for asked in (rules, {}) if file.has(key, "d", "full", asked)
+        ]
+    assert known == [("with", rules), ("without", {})]
 
 
 def test_runtimes_are_not_asked_of_checks(cli: Cli, tmp_path: Path) -> None:
