@@ -123,23 +123,13 @@ def evaluate(
     with turned_into_exits(as_record):
         task = known_problem(problems_dir, problem)
         given = read_given(file, is_response=response)
-        config = local.configure(
-            task,
-            device,
-            size,
-            precision,
-            require_gradients,
-            baseline,
-            compiled=compiled,
-            limits=limits,
-            tier=tier,
-            rules=rules,
-        )
+        settings = (device, size, precision, require_gradients, baseline)
+        config = local.configure(task, *settings, compiled=compiled, limits=limits, tier=tier, rules=rules)
         known.update(device=config.device_kind, size=config.size, precision=config.precision, tier=tier)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
             outcome = local.evaluate(task, given.parse(), config, line.show, require_sandbox=bool(require_sandbox))
-        outcome.record["tier"], outcome.record["rules"] = cast(TierName, tier), local.rules_given(rules) or {}
+        outcome.record["tier"] = cast(TierName, tier)
         if log and outcome.log:
             say(outcome.log.rstrip("\n"))
         finish(outcome.record, as_json=json_)

@@ -25,6 +25,7 @@ from kerneljudge.grading.inputs import Entry, Fields, Input, KnownProblems, Refu
 from kerneljudge.grading.kernelbench_results import eval_results as make_eval_results
 from kerneljudge.grading.kernelbench_results import pid_of, runtime_stats
 from kerneljudge.grading.local_record import blank_record
+from kerneljudge.grading.option_texts import rules_given, tier_given
 from kerneljudge.grading.options import GradingOptions
 from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
 from kerneljudge.grading.sources import Given, UnusableFile, known_problems
@@ -81,8 +82,8 @@ def grade_all(
     everything = Input(given, fields, problem, known)
     survey = everything.survey()
     _say_refused(survey.refused)
-    rules = local.rules_given(options.rules)
-    if local.tier_given(options.tier) == "check" and eval_results is not None:
+    rules = rules_given(options.rules)
+    if tier_given(options.tier) == "check" and eval_results is not None:
         raise BadUsage("--eval-results has runtimes, and --tier check times nothing")
     if eval_results is not None:
         _check_eval_results(survey.entries, out, eval_results, known)
@@ -281,7 +282,6 @@ def _here(
         )
         for problem in {entry.problem for entry in todo.entries}
     }
-    rules = local.rules_given(options.rules)
     left = Counter(entry.digest for entry in todo.entries)
     seen: dict[str, _Graded] = {}
     unsettled: list[tuple[Entry, Work]] = []
@@ -291,7 +291,6 @@ def _here(
             given = Given(work.text, work.is_response, work.key)
             outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
             outcome.record["author"], outcome.record["tier"] = options.author, cast(TierName, options.tier)
-            outcome.record["rules"] = rules or {}
             return _Graded(entry, outcome.record, outcome.samples_ms)
 
         for entry, work in todo:

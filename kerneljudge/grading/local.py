@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from evaluator.candidates.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig, SamplingPlan, checked_tier, parse_limits
+from evaluator.config import EvalConfig, SamplingPlan, parse_limits
 from evaluator.devices.discovery import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
@@ -26,8 +26,9 @@ from evaluator.progress import NO_CALLBACKS, Callbacks, Progress
 from evaluator.source_rules.rules import parse_rules
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.local_record import blank_record, evaluation_fields
+from kerneljudge.grading.option_texts import tier_given
 from kerneljudge.grading.sources import UnusableFile
-from kerneljudge.records import ProblemRecord, RulesRecord, SubmissionRecord, TimelineRecord
+from kerneljudge.records import ProblemRecord, SubmissionRecord, TimelineRecord
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine
@@ -42,11 +43,8 @@ __all__ = [
     "diagnose",
     "evaluate",
     "fault",
-    "limits_given",
     "plan",
     "problem_record",
-    "rules_given",
-    "tier_given",
     "vet",
     "vetted",
 ]
@@ -110,6 +108,7 @@ class Bench:
             elif engine is None:
                 raise  # a requirement that this machine lacks is missing for every candidate
             known = {name: getattr(config, name) for name in ("size", "precision", "baseline", "require_gradients")}
+            known["rules"] = config.rules.to_dict()
             failed = fault(problem.id, str(error), device=config.device_kind, **known)
             failed["timeline"] |= {"submitted": started, "finished": _now()}
             return Outcome(failed, "")
@@ -132,30 +131,6 @@ class Bench:
 def default_device() -> str:
     """Return ``cuda`` where this machine has such a device, else ``cpu``."""
     return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
-
-
-def limits_given(text: str) -> dict[str, float] | None:
-    """Parse the value of ``--limits``; ``None`` where it is empty. Raises ``BadUsage``."""
-    try:
-        return parse_limits(text) or None
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
-
-
-def tier_given(text: str) -> str:
-    """Return the value of ``--tier``. Raises ``BadUsage`` where there is no such tier."""
-    try:
-        return checked_tier(text)
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
-
-
-def rules_given(text: str) -> RulesRecord | None:
-    """Parse the value of ``--rules``; ``None`` where it is empty. Raises ``BadUsage``."""
-    try:
-        return cast(RulesRecord, parse_rules(text).to_dict()) or None
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
 
 
 def configure(
@@ -395,6 +370,7 @@ def _record(
         "device": config.device_kind,
         "status": str(Status.DONE),
         "require_gradients": config.require_gradients,
+        "rules": config.rules.to_dict(),
     }
     record = blank_record(problem.id, **known)
     record["timeline"] |= cast(TimelineRecord, times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerneljudge.grading.local import limits_given, rules_given
+from kerneljudge.grading.option_texts import limits_given, rules_given
 from kerneljudge.requests import SubmissionOptions
 
 __all__ = ["GradingOptions"]
