@@ -23,6 +23,7 @@ _DISPATCHES: Final = (
     "torch._C._dispatch_", "torch._C._jit_", "torch._C._get_operation_overload", "torch._C._get_schema",
     "torch._C._maybe_call_torch_function_for_op_packet", "torch._library.",
 )  # fmt: skip
+_NAMESPACES: Final = frozenset({"builtins.globals", "builtins.locals"})
 _ASKS: Final = frozenset({"builtins.hasattr", "builtins.getattr", "builtins.isinstance", "builtins.print"})
 _DUNDERS: Final = frozenset({"__getattribute__", "__getattr__", "__dict__"})
 
@@ -47,6 +48,12 @@ def computed_names(program: Program) -> Iterator[tuple[int, str]]:
             case ast.Call(func=function, args=[first, second, *_]) if program.path(function) == "builtins.getattr":
                 if program.path(first) in LIBRARIES and program.module.text(second) is None:
                     yield node.lineno, f"getattr on {program.path(first)} with a name that is computed"
+            case ast.Subscript(value=ast.Call(func=function), slice=key, ctx=ast.Load()) if (
+                program.path(function) in _NAMESPACES
+            ):
+                name = program.module.text(key)
+                if name is None or name in program.names_of_torch:
+                    yield node.lineno, "looks up a name in a namespace"
             case ast.Subscript(value=table, slice=key, ctx=ast.Load()):
                 path = program.path(table)
                 if (path in LIBRARIES or path == "sys.modules") and program.module.text(key) is None:

@@ -21,9 +21,11 @@ _NONE: Final[Operators] = frozenset()
 _FORWARD: Final = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
 _SAME: Final = frozenset(
     {"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "eval", "train", "requires_grad_", "apply", "type",
-     "children", "modules", "named_children", "named_modules", "values", "items", "get_submodule", "pop", "get"}
+     "values", "items", "pop", "get"}
 )  # fmt: skip
 """Methods of a module, or of several together, that return it or its parts."""
+_PARTS: Final = frozenset({"children", "modules", "named_children", "named_modules", "get_submodule", "__getattr__"})
+"""Methods by which a module reaches the layers in its attributes."""
 _WRAPS: Final = frozenset(
     {"torch.compile", "torch.jit.script", "torch.jit.trace", "torch.fx.symbolic_trace", "copy.deepcopy", "copy.copy",
      "collections.OrderedDict", "functools.partial", "builtins.list", "builtins.tuple", "builtins.dict", "builtins.zip",
@@ -77,7 +79,7 @@ class Layers:
                         yield line, f"{name}, which is {_shown(value)}", held
 
     def _of_call(self, call: ast.Call) -> Iterator[tuple[int, str, Operators]]:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD | _SAME | _KEEPS:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD | _SAME | _PARTS | _KEEPS:
             return
         if held := self._makes(call.func):
             yield call.lineno, _shown(call.func), held
@@ -153,6 +155,8 @@ class Layers:
             return _NONE
         nesting -= 1
         match node:
+            case ast.Attribute(value=base, attr="_modules") if self._program.is_itself(base):
+                return self._of_attributes()
             case ast.Name() | ast.Attribute():
                 place = self._program.place(node)
                 return _NONE if place is None else self._held.get(place, _NONE)
@@ -177,11 +181,18 @@ class Layers:
             return self._of_path(path) | self._all(given, nesting)
         if path == REFERENCE:
             return self._of_reference
+        if path == "builtins.getattr" and len(call.args) > 1 and self._program.is_itself(call.args[0]):
+            name = self._program.module.text(call.args[1])
+            return self._of_attributes() if name is None else self._held.get(self._program.attribute(name), _NONE)
         if path in _WRAPS:
             return self._all(given, nesting) | _NONE.union(*(self._of_path(self._program.path(arg)) for arg in given))
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME:
-            return self._makes(call.func.value, nesting)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME | _PARTS:
+            own = call.func.attr in _PARTS and self._program.is_itself(call.func.value)
+            return self._of_attributes() if own else self._makes(call.func.value, nesting)
         return self._of_name(call.func)
+
+    def _of_attributes(self) -> Operators:
+        return _NONE.union(*self.attributes.values())
 
     def _of_name(self, node: ast.expr) -> Operators:
         """The operators of an object of the class here that ``node`` names."""
@@ -205,6 +216,10 @@ class Layers:
         bases = [(self._program.path(base), base) for base in node.bases]
         known = [self._classes.get(base.id) for _, base in bases if isinstance(base, ast.Name)]
         inherited = [self._of_class(each, seen | {node.name}) for each in known]
+        if any((path or "").rpartition(".")[2] == "Sequential" for path, _ in bases):
+            # Its layers are the arguments of its constructor.
+            calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+            inherited += [self._all(call.args) for call in calls if isinstance(call.func, ast.Attribute)]
         return _NONE.union(*inherited, *(self._of_path(path) for path, _ in bases))
 
     def _class_around(self, node: ast.AST) -> ast.ClassDef | None:

@@ -20,7 +20,12 @@ Place = tuple[ast.AST | None, str]
 _OF: Final = ast.Pass()
 """Stands for all objects together: attributes are told apart by their names alone."""
 _MAX_STEPS: Final = 12
-_OF_THEMSELVES: Final = frozenset({"self", "cls"})
+_NO_TENSORS: Final = ("numpy.", "math.", "logging.", "time.", "json.", "random.", "os.", "pathlib.", "re.", "ctypes.")
+"""Packages whose functions return no tensor."""
+_NO_TENSOR: Final = frozenset(
+    f"builtins.{name}"
+    for name in ("int", "float", "str", "bool", "len", "range", "list", "dict", "set", "tuple", "open")
+)
 _TABLES: Final = frozenset({"__dict__", "__wrapped__"})
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -93,6 +98,17 @@ class Program:
         ]
 
     @cached_property
+    def names_of_torch(self) -> frozenset[str]:
+        """The names under which the module imports torch or a part of it."""
+        imports = (node for node in self.module.nodes if isinstance(node, ast.Import | ast.ImportFrom))
+        return frozenset(
+            alias.asname or alias.name.partition(".")[0]
+            for node in imports
+            for alias in node.names
+            if (getattr(node, "module", None) or alias.name).partition(".")[0] == "torch"
+        )
+
+    @cached_property
     def kernels(self) -> frozenset[ast.AST]:
         """The functions that Triton compiles: nothing in them is of torch."""
         return frozenset(
@@ -140,7 +156,7 @@ class Program:
                 around = self.path(base, steps - 1)
                 if around is not None:
                     return around if name in _TABLES else f"{around}.{name}"
-                return self._path_of_attribute(node, steps) if _is_itself(base) else None
+                return self._path_of_attribute(node, steps) if self.is_itself(base) else None
             case ast.Subscript(value=base, slice=key):
                 text, table = self.module.text(key), self.path(base, steps - 1)
                 if text is not None and table is not None:
@@ -170,7 +186,7 @@ class Program:
             case ast.Call():
                 return self._makes_foreign(node, steps)
             case ast.Name() | ast.Attribute():
-                if _is_itself(node):
+                if self.is_itself(node):
                     return True
                 path = self.path(node)
                 if path is not None:
@@ -205,13 +221,30 @@ class Program:
             return True
         path = self.path(call.func)
         if path is not None:
-            return path != "builtins.getattr" and not path.startswith("torch.")
+            return path.startswith(_NO_TENSORS) or path in _NO_TENSOR
         match call.func:
             case ast.Name(id=name):
-                return isinstance(self.defined.get(name), ast.ClassDef) or name in self._builders
+                known = self.defined.get(name)
+                return name in self._builders or (isinstance(known, ast.ClassDef) and not self._is_tensor(known))
             case ast.Attribute(value=base, attr=name):
                 return name in self._builders and self.is_foreign(base, steps - 1)
         return False
+
+    def is_itself(self, node: ast.expr) -> bool:
+        """Whether ``node`` is the first parameter of the method around it: an object of a class here, or the class."""
+        if not isinstance(node, ast.Name):
+            return False
+        method = self._scope_of(node, node.id)
+        class_ = None if method is None else self.module.parent(method)
+        if not isinstance(method, Function) or not isinstance(class_, ast.ClassDef) or self._is_tensor(class_):
+            return False
+        first = next(iter((*method.args.posonlyargs, *method.args.args)), None)
+        static = any(self.module.dotted(each) == "builtins.staticmethod" for each in method.decorator_list)
+        only = self.assigned.get((method, node.id)) == [None]
+        return first is not None and first.arg == node.id and only and not static
+
+    def _is_tensor(self, class_: ast.ClassDef) -> bool:
+        return any((self.module.dotted(base) or "").startswith("torch.Tensor") for base in class_.bases)
 
     def _path_of_attribute(self, node: ast.Attribute, steps: int) -> str | None:
         values = self.assigned.get((_OF, node.attr), [])
@@ -292,10 +325,6 @@ def _is_top(module: Module, node: ast.AST) -> bool:
     while isinstance(around, ast.If | ast.Try | ast.With | ast.ExceptHandler):
         around = module.parent(around)
     return around is module.tree
-
-
-def _is_itself(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in _OF_THEMSELVES
 
 
 def _is_for_programs(test: ast.expr) -> bool:

@@ -130,6 +130,28 @@ CALLS = {
     "layer of the reference": f"{IMPORTS}from model import Model\n"
     "class ModelNew(Model):\n    def forward(self, x):\n        return self.linear(x)\n",
     "reference within": forward("return self.f(x)", "import model\n", "self.f = model.Model(4, 4, 2)"),
+    "class attribute": forward(
+        "return Mine().go(x, w)",
+        "class Mine:\n    f = torch.nn.functional\n    def go(self, x, w):\n        return self.f.linear(x, w)\n",
+    ),
+    "method of its type": forward("return type(x).matmul(x, w)"),
+    "method of a copy": forward("return copy.copy(x).mm(w)", "import copy\n"),
+    "method of another self": forward("return go(x, w)", "def go(self, w):\n    return self.mm(w)\n"),
+    "method of a static self": forward(
+        "return Mine.go(x, w)", "class Mine:\n    @staticmethod\n    def go(self, w):\n        return self.mm(w)\n"
+    ),
+    "method of a subclass of tensors": forward(
+        "return x.as_subclass(Mine).go(w)",
+        "class Mine(torch.Tensor):\n    def go(self, w):\n        return self.mm(w)\n",
+    ),
+    "layer among the children": forward(
+        "for each in self.children():\n    x = each(x)\nreturn x", init="self.layer = nn.Linear(4, 4)"
+    ),
+    "layer by its name": forward("return self.get_submodule('layer')(x)", init="self.layer = nn.Linear(4, 4)"),
+    "layer out of the table": forward("return self._modules['layer'](x)", init="self.layer = nn.Linear(4, 4)"),
+    "layer by a computed name": forward("return getattr(self, f'layer{1}')(x)", init="self.layer1 = nn.Linear(4, 4)"),
+    "sequence that is inherited": f"{IMPORTS}class ModelNew(nn.Sequential):\n"
+    "    def __init__(self):\n        super().__init__(nn.Linear(4, 4), nn.ReLU())\n",
     "helper that is called": forward("return helper(x, w)", "def helper(x, w):\n    return x @ w\n"),
     "method in a class that is used": forward(
         "return Mine().run(x, w)", "class Mine:\n    def run(s, x, w):\n        return x @ w\n"
@@ -167,7 +189,17 @@ LOOKS_ALIKE = {
     "initialised layer": forward("return x", init="self.layer = nn.Linear(4, 4); nn.init.zeros_(self.layer.weight)"),
     "settings of products": forward("torch.backends.cuda.matmul.allow_tf32 = False\nreturn x"),
     "precision of products": forward("torch.set_float32_matmul_precision('highest')\nreturn x"),
-    "method of its own": forward("return self.matmul(x, w)\ndef matmul(self, x, w):\n    return x * w"),
+    "method of its own": forward(
+        "return Mine().go(x, w)",
+        """
+        class Mine:
+            def go(self, x, w):
+                return self.matmul(x, w)
+
+            def matmul(self, x, w):
+                return x * w
+        """,
+    ),
     "function of its own": forward("return softmax(x)", "def softmax(x):\n    return x / 2\n"),
     "extension's function": cxx("at::Tensor matmul(at::Tensor x, at::Tensor w);", "return ext.matmul(x, w)"),
     "extension as an attribute": forward(
@@ -196,6 +228,14 @@ LOOKS_ALIKE = {
     + "class Model(nn.Module):\n    def forward(self, x, w):\n        return torch.matmul(x, w)\n"
     + "class ModelNew(nn.Module):\n    def forward(self, x, w):\n        return x\n",
     "block for a program": forward("return x") + "if __name__ == '__main__':\n    print(torch.matmul(a, b))\n",
+    "settings in a namespace": forward("return x * globals()['SCALE']", "SCALE = 2\n"),
+    "initialised layers": forward(
+        "for each in self.modules():\n    nn.init.zeros_(each.weight)\nreturn x", init="self.layer = nn.Linear(4, 4)"
+    ),
+    "weight by a computed name": forward(
+        "return k(x, getattr(self, f'layer{i}').weight)", "from mine import i, k\n", "self.layer1 = nn.Linear(4, 4)"
+    ),
+    "array of NumPy": forward("return x * np.ones(4).max()", "import numpy as np\n"),
     "type of a layer": forward("return x if isinstance(self.layer, nn.Linear) else w", init="self.layer = None"),
     "comparison": forward("return x if x is not torch.matmul else w"),
     "own forward over the reference": f"{IMPORTS}from model import Model\nfrom mine import k\n"
@@ -222,6 +262,7 @@ HIDDEN = {
     "dispatcher in Python": forward("return torch._C._jit_get_operation('aten::mm')[0](x, w)"),
     "dispatcher in C++": cxx("auto f = c10::Dispatcher::singleton().findSchemaOrThrow(name, \"\");"),
     "Python in C++": cxx('auto run(py::object x) { return py::module_::import("torch").attr("mm")(x); }'),
+    "namespace": forward("return globals()['F'].linear(x, w)"),
     "source out of a pickle": forward("return pickle.loads(TEXT)(x)", "import pickle\nTEXT = b''\n"),
 }  # fmt: skip
 
