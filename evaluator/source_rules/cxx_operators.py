@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from evaluator.source_flags.cxx import code_of
@@ -26,7 +27,7 @@ _HIDES: Final = re.compile(
     r"|py\s*::\s*eval|dlsym|dlopen)\b"
 )
 _LOOKS_LIKE_CXX: Final = re.compile(r"#\s*include|\b(?:at|torch)\s*::|PYBIND11_MODULE|__global__")
-_LINE_COMMENT: Final = re.compile(r"(?m)^[ \t]*//[^\n]*")
+_WORD: Final = re.compile(r"\w+")
 _WHITE: Final = re.compile(r"\s")
 _MAX_CHARACTERS: Final = 1_000_000
 
@@ -38,12 +39,20 @@ class CxxText:
     text: str
     lines: tuple[int, int]
 
-    def line_of(self, name: str) -> int:
-        """Return the line of the candidate in which the text mentions ``name``, outside of comments of whole lines."""
-        mention = re.search(rf"\b{re.escape(name)}\b", _LINE_COMMENT.sub(lambda match: " " * len(match[0]), self.text))
+    @cached_property
+    def _first_lines(self) -> dict[str, int]:
+        """The line of each word's first mention outside of comments of whole lines, counted from 0 in the text."""
+        found: dict[str, int] = {}
+        for number, line in enumerate(self.text.split("\n")):
+            for word in () if line.lstrip().startswith("//") else _WORD.findall(line):
+                found.setdefault(word, number)
+        return found
+
+    def line_of(self, word: str) -> int:
+        """Return the line of the candidate in which the text first mentions ``word``."""
         first, last = self.lines
         # A line feed that is written as an escape begins no line of the candidate.
-        return min(first + self.text.count("\n", 0, mention.start()), last) if mention else first
+        return min(first + self._first_lines.get(word, 0), last)
 
 
 def operators_in_cxx(texts: Sequence[CxxText]) -> Iterator[tuple[int, str, frozenset[str]]]:
@@ -54,13 +63,16 @@ def operators_in_cxx(texts: Sequence[CxxText]) -> Iterator[tuple[int, str, froze
             parts = [part.strip() for part in match[1].split("::")[1:]]
             if found := _of_parts(parts):
                 yield text.line_of(parts[-1]), f"{_WHITE.sub('', match[0])} in C++", found
+        declared, called = _plain_names(code)
         for match in _METHOD.finditer(code):
-            if match[1].strip("_") in TENSOR_METHODS:
+            # A struct of the text may have a method of that name.
+            if match[1].strip("_") in TENSOR_METHODS and match[1] not in declared:
                 yield text.line_of(match[1]), f".{match[1]} in C++", operators_of(match[1])
         for match in _LIBRARY.finditer(code):
             yield text.line_of(match[1]), f"{match[1]} in C++", frozenset({"matmul"})
         if _USING.search(code):
-            yield from ((text.line_of(name), f"{name} in C++", operators_of(name)) for name in _unqualified(code))
+            for name in called - declared:
+                yield text.line_of(name), f"{name} in C++", operators_of(name)
 
 
 def hidden_in_cxx(texts: Sequence[CxxText]) -> Iterator[tuple[int, str]]:
@@ -100,14 +112,14 @@ def cxx_texts(module: Module, extensions: Sequence[Extension]) -> tuple[CxxText,
     return tuple(kept)
 
 
-def _unqualified(code: str) -> Iterator[str]:
-    """Yield the names of operators that ``code`` calls without a namespace and does not declare itself."""
+def _plain_names(code: str) -> tuple[set[str], set[str]]:
+    """Return the names without a namespace that ``code`` declares as functions, and those that it calls."""
     declared, called = set[str](), set[str]()
     for match in _PLAIN.finditer(code):
         before = code[max(0, match.start() - 40) : match.start()].rstrip()
         is_declared = before[-1:].isalnum() and before.split()[-1] not in ("return", "else", "co_return")
         (declared if is_declared else called).add(match[1])
-    yield from sorted(name for name in called - declared if operators_of(name))
+    return declared, called
 
 
 def _of_parts(parts: list[str]) -> frozenset[str]:

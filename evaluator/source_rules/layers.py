@@ -9,7 +9,7 @@ from typing import Final
 from evaluator.candidates.candidate import CLASS_NAME
 from evaluator.source_flags.module import Function
 from evaluator.source_rules.operator_names import operators_of
-from evaluator.source_rules.program import Place, Program
+from evaluator.source_rules.program import Place, Program, is_super
 
 __all__ = ["REFERENCE", "Layers"]
 
@@ -68,9 +68,9 @@ class Layers:
                 case ast.Call():
                     yield from self._of_call(node)
                 case ast.Attribute(value=base, attr=name, lineno=line) if name in _FORWARD:
-                    held = self._above(self._class_around(node)) if _is_super(base) else self._makes(base)
+                    held = self._above(self._program.class_around(node)) if is_super(base) else self._makes(base)
                     if held:
-                        yield line, "super().forward" if _is_super(base) else _shown(node), held
+                        yield line, "super().forward" if is_super(base) else _shown(node), held
                 case ast.ClassDef(name=name, lineno=line) if name == CLASS_NAME:
                     if held := self._of_class(node):
                         yield line, f"the forward that {name} inherits", held
@@ -222,19 +222,9 @@ class Layers:
             inherited += [self._all(call.args) for call in calls if isinstance(call.func, ast.Attribute)]
         return _NONE.union(*inherited, *(self._of_path(path) for path, _ in bases))
 
-    def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
-        around = self._program.module.parent(node)
-        while around is not None and not isinstance(around, ast.ClassDef):
-            around = self._program.module.parent(around)
-        return around
-
 
 def _is_class_of_torch(path: str) -> bool:
     return path.startswith("torch.") and path.rpartition(".")[2].lstrip("_")[:1].isupper()
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _shown(node: ast.expr) -> str:

@@ -10,7 +10,7 @@ from evaluator.candidates.candidate import parse_quietly
 from evaluator.source_flags.module import Module
 from evaluator.source_rules.layers import REFERENCE, Layers
 from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
-from evaluator.source_rules.program import Place, Program
+from evaluator.source_rules.program import Place, Program, is_super
 
 __all__ = ["LIBRARIES", "operator_calls"]
 
@@ -92,12 +92,8 @@ def _method(program: Program, function: ast.expr) -> Iterator[tuple[str, frozens
         match value:
             case ast.Attribute(value=base, attr=name) if name.strip("_") in TENSOR_METHODS | {"rmatmul", "imatmul"}:
                 known = not (program.path(value) or "builtins.").startswith("builtins.")
-                if not (known or program.is_foreign(base) or _is_super(base)):
+                if not (known or program.is_foreign(base) or is_super(base)):
                     yield f".{name}", operators_of(name)
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _is_read(program: Program, node: ast.Name | ast.Attribute | ast.Call | ast.Subscript) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
 from evaluator.candidates.candidate import CLASS_NAME
 from evaluator.source_flags.extensions import builds_extension
 from evaluator.source_flags.module import Function, Module
+from evaluator.source_rules.assignments import assignments
+from evaluator.source_rules.reach import unreached
 
-__all__ = ["Place", "Program"]
+__all__ = ["Place", "Program", "is_super"]
 
 Place = tuple[ast.AST | None, str]
 """A variable: the function that has it, ``None`` for the module, and its name. Attributes have ``_OF`` there."""
@@ -42,11 +43,13 @@ class Program:
         self._root = root
         self._paths: dict[ast.AST, str | None] = {}
         self._foreign: dict[ast.AST, bool] = {}
+        self._foreign_places: dict[Place, bool] = {}
+        self._attribute_paths: dict[str, str | None] = {}
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """The reached nodes, in the order of the source."""
-        left_out = self._left_out()
+        left_out = unreached(self.module, self._root, self.kernels)
         kept: list[ast.AST] = []
         for node in self.module.nodes:
             around = self.module.parent(node)
@@ -61,7 +64,7 @@ class Program:
         """The values of each variable and attribute; ``None`` for one that is not written out."""
         found: dict[Place, list[ast.expr | None]] = {}
         for node in self.nodes:
-            for target, value in _assignments(node):
+            for target, value in assignments(node):
                 place = self.place(target)
                 if place is not None:
                     found.setdefault(place, []).append(value)
@@ -193,9 +196,17 @@ class Program:
                     return not path.startswith(("builtins.", "torch.Tensor"))
                 if isinstance(node, ast.Name) and node.id in self.defined:
                     return True
-                values = self.assigned.get(self.place(node) or (None, ""), [])
-                return bool(values) and all(self.is_foreign(value, steps - 1) for value in values)
+                return self._holds_foreign(self.place(node) or (None, ""), steps)
         return False
+
+    def _holds_foreign(self, place: Place, steps: int) -> bool:
+        """Whether every value of the variable or attribute is foreign."""
+        if place not in self._foreign_places:
+            self._foreign_places[place] = False
+            values = self.assigned.get(place, [])
+            found = bool(values) and all(self.is_foreign(value, steps - 1) for value in values)
+            self._foreign_places[place] = found
+        return self._foreign_places[place]
 
     @cached_property
     def defined(self) -> dict[str, ast.AST]:
@@ -247,18 +258,25 @@ class Program:
         return any((self.module.dotted(base) or "").startswith("torch.Tensor") for base in class_.bases)
 
     def _path_of_attribute(self, node: ast.Attribute, steps: int) -> str | None:
+        if node.attr not in self._attribute_paths:
+            self._attribute_paths[node.attr] = None
+            self._attribute_paths[node.attr] = self._only_path(node, steps)
+        return self._attribute_paths[node.attr]
+
+    def _only_path(self, node: ast.Attribute, steps: int) -> str | None:
         values = self.assigned.get((_OF, node.attr), [])
-        if not values and (class_ := self._class_around(node)) is not None:
+        if not values and (class_ := self.class_around(node)) is not None:
             values = [
                 value
                 for statement in class_.body
-                for target, value in _assignments(statement)
+                for target, value in assignments(statement)
                 if isinstance(target, ast.Name) and target.id == node.attr
             ]
         paths = {None if value is None else self.path(value, steps - 1) for value in values}
         return next(iter(paths)) if len(paths) == 1 else None
 
-    def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
+    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        """Return the innermost class around ``node``."""
         around = self.module.parent(node)
         while around is not None and not isinstance(around, ast.ClassDef):
             around = self.module.parent(around)
@@ -283,42 +301,6 @@ class Program:
         plain = (item.func if isinstance(item, ast.Call) else item for item in decorators)
         return any((self.module.dotted(item) or "") in ("triton.jit", "triton.runtime.jit.jit") for item in plain)
 
-    def _left_out(self) -> set[ast.AST]:
-        """The functions and classes at the top level that nothing reached mentions, and the block for a program."""
-        waiting: list[ast.AST] = []
-        unreached: dict[str, list[ast.AST]] = {}
-        left_out: set[ast.AST] = set()
-        for node in self.module.nodes:
-            if isinstance(node, ast.If) and _is_for_programs(node.test):
-                left_out.update(node.body)
-        for node in self._tops(self.module.tree.body, left_out):
-            plain = isinstance(node, Function | ast.ClassDef) and (not node.decorator_list or node in self.kernels)
-            if plain and isinstance(node, Function | ast.ClassDef) and self._root not in (None, node.name):
-                unreached.setdefault(node.name, []).append(node)
-            else:
-                waiting.append(node)
-        while waiting:
-            for inner in ast.walk(waiting.pop()):
-                for name in _mentioned(inner):
-                    waiting.extend(unreached.pop(name, []))
-        return left_out.union(*unreached.values())
-
-    def _tops(self, body: list[ast.stmt], left_out: set[ast.AST]) -> Iterator[ast.AST]:
-        """The statements at the top level; of ``if`` and ``try`` there, each of the inner ones."""
-        for statement in body:
-            if statement in left_out:
-                continue
-            if isinstance(statement, ast.If | ast.Try | ast.With):
-                for name, value in ast.iter_fields(statement):
-                    if name in ("body", "orelse", "finalbody"):
-                        yield from self._tops(value, left_out)
-                    elif isinstance(value, list):
-                        yield from value
-                    elif isinstance(value, ast.AST):
-                        yield value
-            else:
-                yield statement
-
 
 def _is_top(module: Module, node: ast.AST) -> bool:
     around = module.parent(node)
@@ -327,53 +309,6 @@ def _is_top(module: Module, node: ast.AST) -> bool:
     return around is module.tree
 
 
-def _is_for_programs(test: ast.expr) -> bool:
-    match test:
-        case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
-            return True
-    return False
-
-
-def _mentioned(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            yield name
-        # It may be looked up by its name.
-        case ast.Constant(value=str(name)) if name.isidentifier():
-            yield name
-
-
-def _assignments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
-    """Yield each target that ``node`` assigns to, with its value where that is written out."""
-    match node:
-        case ast.Assign(targets=targets, value=value):
-            for target in targets:
-                yield from _unpacked(target, value)
-        case ast.AnnAssign(target=target, value=value) if value is not None:
-            yield target, value
-        case ast.NamedExpr(target=target, value=value):
-            yield target, value
-        case ast.AugAssign(target=target):
-            yield target, None
-        case ast.For(target=target) | ast.AsyncFor(target=target) | ast.comprehension(target=target):
-            yield from _unpacked(target, None)
-        case ast.withitem(optional_vars=ast.expr() as target):
-            yield from _unpacked(target, None)
-        case ast.arg():
-            yield node, None
-
-
-def _unpacked(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.AST, ast.expr | None]]:
-    match target, value:
-        case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) | ast.List(elts=values) if len(
-            targets
-        ) == len(values):
-            for one, its_value in zip(targets, values, strict=True):
-                yield from _unpacked(one, its_value)
-        case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
-            for one in targets:
-                yield from _unpacked(one, None)
-        case ast.Starred(value=inner), _:
-            yield inner, None
-        case _:
-            yield target, value
+def is_super(node: ast.expr) -> bool:
+    """Whether ``node`` is a call of ``super``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

@@ -13,6 +13,7 @@ from rich.text import Text
 from evaluator.evaluation import Interval, SpeedupStatus, Verdict
 from evaluator.problems.memory_check import Planned
 from evaluator.problems.vetting import MEANING, Label, Vetting
+from evaluator.source_rules.rules import Rules, rules_text
 from evaluator.summaries.summary import THRESHOLDS, Summary
 from kerneljudge.cli import diagnosis_tables
 from kerneljudge.records import (
@@ -141,6 +142,9 @@ def problem(record: ProblemRecord) -> RenderableType:
             facts[f"shapes of {size}"] = f"{record['held_out_shapes'][size]} more are held out"
     for precision, tolerance in record["tolerances"].items():
         facts[f"tolerance {precision}"] = f"atol {tolerance['atol']:g}, rtol {tolerance['rtol']:g}"
+    # A service from before rules sends none.
+    if rules := record.get("rules"):
+        facts["rules"] = rules_text(Rules.from_dict(rules))
     facts["vetting"] = _in_short(record)
     for label in record.get("labels") or ():
         facts[f"  {label.replace('_', ' ')}"] = MEANING[Label(label)] if label in set(Label) else ""

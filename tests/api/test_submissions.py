@@ -100,6 +100,7 @@ def test_rules_of_a_problem_are_shown_and_only_added_to(
     refused = assert_problem(post(rules={"languages": ["cuda"]}), 422)
     assert fields(refused) == {"rules"}
     assert "cannot loosen" in str(refused)
+    assert "<dt>Source</dt><dd>kernels in triton</dd>" in http.get("/problems/relu").text
 
 
 def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds) -> None:

@@ -13,6 +13,7 @@ import pytest
 from evaluator.errors import InfrastructureFault
 from evaluator.problems.loading import load_problem
 from evaluator.problems.vetting import REFUSALS, Label, Vetting
+from evaluator.source_rules.rules import Rules
 from kerneljudge.cli import app as commands
 from kerneljudge.cli import render
 from kerneljudge.records import Board, ProblemRecord
@@ -195,3 +196,12 @@ def test_labels_of_a_newer_service_are_shown(capsys: pytest.CaptureFixture[str])
     record = commands.local.problem_record(load_problem(PROBLEMS / "relu"))
     record["labels"] = ["smells"]
     assert "smells" in written(render.problem(record), capsys)
+
+
+def test_the_rules_of_a_problem_are_shown_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    free = load_problem(PROBLEMS / "relu")
+    strict = replace(free, rules=Rules(languages=("cuda",), no_lower_precision=True))
+    assert "rules " not in written(render.problem(commands.local.problem_record(free)), capsys).split("class Model")[0]
+    assert "languages=cuda,no_lower_precision=true" in written(
+        render.problem(commands.local.problem_record(strict)), capsys
+    )
