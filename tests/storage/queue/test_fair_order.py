@@ -410,7 +410,7 @@ def test_who_takes_up_several_waits_for_nobody(sessions: sessionmaker[Session], 
 
 
 def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
-    kind = GradingKey("relu", "1", "smoke", "float32", "eager", None, "", "full")
+    kind = GradingKey("relu", "1", "smoke", "float32", "eager", None, "", "full", "")
     run = AffinityStreak()
     assert run.remaining_for(kind) == 8
     run.note_claim(kind, 3)
