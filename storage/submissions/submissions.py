@@ -107,7 +107,7 @@ class NewSubmission:
     """A submission to be queued. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
 
     ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``tier`` is one of
-    ``TIERS``. ``rules`` add to those of the problem. ``metadata`` is checked (see ``storage.submissions.metadata``), and
+    ``TIERS``. ``rules`` add to those of the problem. ``metadata`` is checked (``storage.submissions.metadata``), and
     the owner sees the ``parent``. ``requirements``: further requirements for the device. ``owner`` is the client that
     hands it in; the ``idempotency_key`` is that client's. ``shares``: as a line of a batch, it may be graded once with
     equal lines of other clients. Raises ``ValueError``.
