@@ -57,6 +57,7 @@ _SLOW = (
     "tests/evaluator/sandbox/test_sandbox.py::test_processes_and_threads_are_limited_and_end_with_their_runner",
     "tests/evaluator/sandbox/test_sandbox.py::test_processes_that_wake_each_other_stand_still_or_are_found_out",
     "tests/evaluator/sandbox/test_sandbox.py::test_servers_on_this_machine_cannot_be_reached",
+    "tests/evaluator/stages/test_shapes.py::test_timed_shapes_have_figures_and_samples_and_a_mean_with_the_size",
     "tests/evaluator/test_engine.py",
     "tests/evaluator/test_selftest.py::test_an_engine_that_is_in_order_passes_again_and_again",
     "tests/kerneljudge/cli/test_doctor.py",

@@ -40,8 +40,8 @@ from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.models import Batch
 from storage.queue.fair_order import refuse_if_full
 from storage.submissions.deduplication import Ranks
+from storage.submissions.new_submission import NewSubmission
 from storage.submissions.parents import seen_ids
-from storage.submissions.submissions import NewSubmission
 
 __all__ = ["NDJSON", "receive"]
 

@@ -28,8 +28,9 @@ from storage.models import Submission
 from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, capability_number
 from storage.queue.fair_order import refuse_if_full
+from storage.submissions.new_submission import NewSubmission
 from storage.submissions.parents import seen_ids
-from storage.submissions.submissions import IdempotencyConflict, NewSubmission, Submissions
+from storage.submissions.submissions import IdempotencyConflict, Submissions
 
 __all__ = ["charge", "check_parent", "default_device", "resolve", "submit", "visibility_for"]
 

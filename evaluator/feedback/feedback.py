@@ -101,6 +101,8 @@ def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
         return
     mismatch = evaluation.details.get("mismatch")
     if mismatch:
+        if "shape" in evaluation.details:
+            yield f"{evaluation.message.partition('): ')[0]}), and not at the size itself:"
         public = evaluation.verdict is Verdict.WRONG_OUTPUT and mismatch["inputs"] == _PUBLIC_INPUTS
         yield from _mismatch(mismatch, public=public)
         yield from (f"Weights: {sentence}." for sentence in sentences_about(evaluation.details.get("weights", {})))

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ _FIELDS: Final = frozenset(
         "baselines",
         "limits",
         "shapes",
+        "held_out_salt",
         "neighbours",
         "rules",
     }
@@ -59,6 +61,7 @@ _FIELDS: Final = frozenset(
 _SIZE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _SHAPE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 _MAX_SHAPES: Final = 16
+_SALT_CHARACTERS: Final = 16
 
 
 def load_problems(root: Path, extra: Path | None = None) -> dict[str, Problem]:
@@ -182,6 +185,7 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         baselines=_lower_precisions(_table(manifest, "baselines")),
         limits=_limits(_table(manifest, "limits")),
         shapes=_shapes(_table(manifest, "shapes"), _table(manifest, "neighbours"), sizes, source),
+        held_out_salt=_held_out_salt(manifest),
         rules=_rules(_table(manifest, "rules")),
     )
 
@@ -202,9 +206,35 @@ def _shapes(
                 raise ProblemError(f"shapes.{size}.{taken[0]} has the name of a generated neighbour")
             found[size].update(generated)
     for size, shapes in found.items():
+        _refuse_equal(size, shapes, {**integers(_parse(source)), **sizes[size]})
         if len(shapes) > _MAX_SHAPES:
             raise ProblemError(f"size {size} has {len(shapes)} shapes; {_MAX_SHAPES} are the most")
     return {size: shapes for size, shapes in found.items() if shapes}
+
+
+def _refuse_equal(size: str, shapes: Mapping[str, Shape], of_size: Size) -> None:
+    """Raises ``ProblemError`` for a shape that is the size itself, or another shape of it."""
+    whole = {name: {**of_size, **shape.values} for name, shape in shapes.items()}
+    for number, (name, values) in enumerate(whole.items()):
+        if values == of_size:
+            raise ProblemError(f"shapes.{size}.{name} is the size itself")
+        same = next((other for other in list(whole)[:number] if whole[other] == values), None)
+        if same is not None:
+            raise ProblemError(f"shapes.{size}.{name} is the same as shapes.{size}.{same}")
+
+
+def _held_out_salt(manifest: Mapping[str, Any]) -> str:
+    """Return the salt, which held-out shapes that are written out need."""
+    salt = manifest.get("held_out_salt", "")
+    if not isinstance(salt, str) or (salt and len(salt) < _SALT_CHARACTERS):
+        raise ProblemError(f"held_out_salt must be a random text of at least {_SALT_CHARACTERS} characters")
+    written = [entry for shapes in manifest.get("shapes", {}).values() for entry in shapes.values()]
+    if not salt and any(entry.get("use") == "held_out" for entry in written):
+        raise ProblemError(
+            "a shape that is written out and held_out needs held_out_salt, a random text of at least "
+            f"{_SALT_CHARACTERS} characters: the version is public, and a search could find the shape by it"
+        )
+    return salt
 
 
 def _shape(entry: object, where: str, name: str) -> Shape:
@@ -235,8 +265,13 @@ def _neighbours(table: Mapping[str, Any], sizes: Mapping[str, Size], source: str
         for name, value in values.items():
             if not isinstance(value, int):
                 raise ProblemError(f"neighbours.vary.{name} must be a global whose value is a whole number")
-        generated = neighbours({name: int(value) for name, value in values.items() if value is not None}, varied, use)
-        found[size] = {name: shape for name, shape in generated.items() if name in kinds}
+        for name, value in values.items():
+            if value is not None and value < varied[name].least:
+                raise ProblemError(f"neighbours.vary.{name}: its least is above its value at size {size}")
+        whole = {name: int(value) for name, value in values.items() if value is not None}
+        found[size] = neighbours(whole, varied, use, kinds)
+        if not found[size]:
+            raise ProblemError(f"[neighbours] generates no shape at size {size}: give sizes without it, or other kinds")
     return found
 
 
@@ -259,8 +294,8 @@ def _some_of(table: Mapping[str, Any], name: str, choices: tuple[str, ...], wher
 
 def _require_numbers(values: Mapping[str, Any], where: str) -> None:
     for name, number in values.items():
-        if not isinstance(number, int | float) or isinstance(number, bool):
-            raise ProblemError(f"{where}.{name} must be a number, not {number!r}")
+        if not isinstance(number, int | float) or isinstance(number, bool) or not isfinite(number):
+            raise ProblemError(f"{where}.{name} must be a finite number, not {number!r}")
 
 
 def _limits(table: Mapping[str, Any]) -> dict[str, float]:

@@ -88,6 +88,8 @@ class Problem:
     """Fields of ``Limits`` with values of their own for this problem."""
     shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
     """Further shapes by size and name, at which a candidate must be right as well."""
+    held_out_salt: str = ""
+    """A secret of the problem's author, without which the public version would tell held-out shapes to a search."""
     rules: Rules = NO_RULES
     """Rules about the source of every candidate."""
     vettings: tuple[Vetting, ...] = field(default=(), compare=False)
@@ -98,7 +100,7 @@ class Problem:
         content = self.to_dict()
         for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
-        for younger in ("limits", "shapes", "rules"):  # than some versions
+        for younger in ("limits", "shapes", "held_out_salt", "rules"):  # than some versions
             if not content[younger]:
                 del content[younger]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -241,7 +243,7 @@ class Problem:
             fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
         return cls(**fields)
 
-    def trouble_of(self, size: str, shape: str) -> str:
+    def trouble_of(self, size: str, shape: str) -> tuple[str, ...]:
         """Return in words how a shape differs from its size, without a number."""
         return self.shapes[size][shape].trouble({**integers(ast.parse(self.source)), **self.sizes[size]})
 

@@ -7,18 +7,21 @@ candidate has passed at the size itself (see ``evaluator.stages.shapes``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isqrt
 from typing import Final
 
-__all__ = ["NEIGHBOURS", "SHAPE_USES", "Shape", "Varied", "full_name", "neighbours", "split_name"]
+__all__ = ["ANOTHER_VALUE", "NEIGHBOURS", "SHAPE_USES", "Shape", "Varied", "full_name", "neighbours", "split_name"]
 
 SHAPE_USES: Final = ("timed", "checked", "held_out")
 """``timed``: verified, with figures of its own. ``checked``: verified. ``held_out``: verified, and never shown."""
 
 NEIGHBOURS: Final = ("one_more", "one_less", "prime", "least")
 """The shapes that are generated around a size, by name."""
+
+ANOTHER_VALUE: Final = "another value of a global"
+"""The trouble with a global that is no extent."""
 
 _SEPARATOR: Final = "/"
 _VECTOR: Final = 4
@@ -34,20 +37,22 @@ class Shape:
     use: str
     values: Mapping[str, int | float]
 
-    def trouble(self, of_size: Mapping[str, int | float]) -> str:
-        """Return in words how the extents differ from those of the size, without a number."""
+    def trouble(self, of_size: Mapping[str, int | float]) -> tuple[str, ...]:
+        """Return in words how the globals differ from those of the size, without a number."""
         found: dict[str, None] = {}
         for name, value in self.values.items():
             before = of_size.get(name)
+            if not isinstance(value, int) or not isinstance(before, int) or value < 1 or before < 1:
+                found[ANOTHER_VALUE] = None  # a switch or a factor, and no extent
+                continue
             if value == 1:
                 found["an extent of one"] = None
-            elif isinstance(value, int) and isinstance(before, int) and value % _VECTOR and not before % _VECTOR:
+                continue
+            if value % _VECTOR and not before % _VECTOR:
                 found["a ragged tail"] = None
-            if before is not None and value > before:
-                found["an extent that is larger than at its size"] = None
-            elif before is not None and value < before and value != 1:
-                found["an extent that is smaller than at its size"] = None
-        return " and ".join(found) or "other values of its globals"
+            if value != before:
+                found["a larger extent" if value > before else "a smaller extent"] = None
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -73,24 +78,29 @@ def split_name(name: str) -> tuple[str, str | None]:
     return size, shape or None
 
 
-def neighbours(values: Mapping[str, int], varied: Mapping[str, Varied], use: str) -> dict[str, Shape]:
-    """Generate the shapes around a size by the names of ``NEIGHBOURS``: all varied globals change together.
+def neighbours(
+    values: Mapping[str, int], varied: Mapping[str, Varied], use: str, kinds: Collection[str] = NEIGHBOURS
+) -> dict[str, Shape]:
+    """Generate the shapes around a size by the names of ``kinds``: all varied globals change together.
 
-    ``values``: the varied globals at the size. Left out are a shape that would change nothing, and one that another
-    has generated already.
+    ``values``: the varied globals at the size, none below its least. Left out are a shape that would change nothing,
+    and one that another has generated already.
     """
-    kinds = {
-        "one_more": {name: values[name] + each.multiple_of for name, each in varied.items()},
-        "one_less": {name: max(each.least, values[name] - each.multiple_of) for name, each in varied.items()},
-        "prime": {name: _prime_multiple(values[name], each) for name, each in varied.items()},
-        "least": {name: each.least for name, each in varied.items()},
-    }
     found: dict[str, Shape] = {}
-    for name in NEIGHBOURS:
-        shape = Shape(use, kinds[name])
-        if kinds[name] != values and shape not in found.values():
-            found[name] = shape
+    for kind in (each for each in NEIGHBOURS if each in kinds):
+        shape = Shape(use, {name: _value(kind, values[name], each) for name, each in varied.items()})
+        if shape.values != values and shape not in found.values():
+            found[kind] = shape
     return found
+
+
+def _value(kind: str, value: int, varied: Varied) -> int:
+    step = varied.multiple_of
+    if kind == "one_more":
+        return (value // step + 1) * step
+    if kind == "one_less":
+        return max(varied.least, (value - 1) // step * step)
+    return varied.least if kind == "least" else _prime_multiple(value, varied)
 
 
 def _prime_multiple(value: int, varied: Varied) -> int:

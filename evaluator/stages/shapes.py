@@ -12,10 +12,10 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from evaluator.config import EvalConfig, SamplingPlan
-from evaluator.errors import DoesNotFit, ProblemError
+from evaluator.errors import EvaluationCancelled, EvaluatorError
 from evaluator.evaluation import Evaluation, Gradients, Interval, TrackFigures, Verdict
 from evaluator.problems.problem import Problem
-from evaluator.problems.shapes import SHAPE_USES, Shape, full_name
+from evaluator.problems.shapes import ANOTHER_VALUE, SHAPE_USES, Shape, full_name
 from evaluator.progress import Callbacks, Progress
 from evaluator.task import EvaluationTask
 
@@ -26,7 +26,7 @@ _GRADIENT_TRIALS: Final = 1
 """Trials at a shape that is checked. The values of inputs were tried at the size itself: a new extent shows in any."""
 _TROUBLE: Final[Mapping[Verdict, str]] = {
     Verdict.WRONG_OUTPUT: "its output is wrong",
-    Verdict.WRONG_GRADIENT: "a gradient is wrong",
+    Verdict.WRONG_GRADIENT: "a gradient is wrong or missing",
     Verdict.WRONG_SHAPE: "its output has a wrong shape",
     Verdict.WRONG_DTYPE: "its output has a wrong dtype",
     Verdict.RUNTIME_ERROR: "it fails",
@@ -38,13 +38,28 @@ _TROUBLE: Final[Mapping[Verdict, str]] = {
     Verdict.REJECTED: "it breaks a rule",
 }
 
+_HIDDEN_ERROR: Final = "it cannot be judged there; with another use than held_out, the message has the reason"
+_EXTENTS: Final = "It passes at the size itself: read extents from the inputs, and treat their remainders."
+_SWITCHES: Final = "It passes at the size itself: look at strides and other properties of the inputs."
+_OF_THE_SOURCE: Final = frozenset({"builds", "kernels", "rules", "compile_cache"})
+"""Details that are the same at each shape."""
+_WORSE: Final = (
+    Gradients.NOT_APPLICABLE,
+    Gradients.MATCH,
+    Gradients.PARTIAL,
+    Gradients.NOT_CHECKED,
+    Gradients.MISSING,
+    Gradients.MISMATCH,
+)
+"""Findings about gradients, each worse than those before it."""
+
 EvaluateTask = Callable[[EvaluationTask, Callbacks], Evaluation]
 
 
 def at_shapes(evaluation: Evaluation, task: EvaluationTask, callbacks: Callbacks, evaluate: EvaluateTask) -> Evaluation:
     """Return the verdict over the size, where ``evaluation`` is known, and all of its shapes.
 
-    ``evaluate`` judges one task. Its errors are raised; those of a problem say at which shape.
+    ``evaluate`` judges one task. Its errors are raised, and say at which shape.
     """
     problem, config = task.problem, task.config
     shapes = problem.shapes_of(config.size)
@@ -58,8 +73,12 @@ def at_shapes(evaluation: Evaluation, task: EvaluationTask, callbacks: Callbacks
         its_task = replace(task, config=_config(config, name, shape))
         try:
             found = evaluate(its_task, Callbacks(_labelled(callbacks, label), callbacks.cancelled))
-        except (DoesNotFit, ProblemError) as error:
-            raise type(error)(f"at shape {label}: {error}") from error
+        except EvaluationCancelled:
+            raise
+        except EvaluatorError as error:
+            # The text of an error may quote the shape, or come from the candidate.
+            text = _HIDDEN_ERROR if shape.use == "held_out" else str(error)
+            raise type(error)(f"at shape {label}: {text}") from error
         total_s += found.stage_s["total"]
         if not found.passed:
             return _with_time(_failed(evaluation, found, problem, config.size, name), evaluation, total_s)
@@ -104,18 +123,23 @@ def _failed(evaluation: Evaluation, found: Evaluation, problem: Problem, size: s
     if shape.use == "held_out":
         # Texts of this session may quote the shape, even the candidate's own output. None of them goes on.
         trouble = problem.trouble_of(size, name)
+        details = {name: value for name, value in evaluation.details.items() if name in _OF_THE_SOURCE}
+        if "device_fault" in found.details:
+            details["device_fault"] = found.details["device_fault"]
         return replace(
             evaluation,
             **vars(TrackFigures()),
             verdict=found.verdict,
-            message=f"at a held-out shape with {trouble}, {_TROUBLE.get(found.verdict, 'it fails')}",
-            gradients=found.gradients if found.verdict is Verdict.WRONG_GRADIENT else evaluation.gradients,
+            message=f"at a held-out shape with {', '.join(trouble)}: {_TROUBLE.get(found.verdict, 'it fails')}",
+            gradients=found.gradients,
             notes=(),
-            hints=("It passes at the size itself: read extents from the inputs, and treat their remainders.",),
+            hints=(_EXTENTS if ANOTHER_VALUE not in trouble else _SWITCHES,),
+            details=details,
             samples={},
         )
     values = ", ".join(f"{each} = {value}" for each, value in shape.values.items())
-    return replace(found, size=size, message=f"at the shape {name} ({values}): {found.message}")
+    details = {**found.details, "shape": name}
+    return replace(found, size=size, message=f"at the shape {name} ({values}): {found.message}", details=details)
 
 
 def _passed(evaluation: Evaluation, shapes: Mapping[str, Shape], passed: Mapping[str, Evaluation]) -> Evaluation:
@@ -127,10 +151,19 @@ def _passed(evaluation: Evaluation, shapes: Mapping[str, Shape], passed: Mapping
         **_mean("speedup_training", [evaluation, *timed.values()]),
         shapes={name: _figures(found) for name, found in timed.items()},
         samples={**evaluation.samples, **samples},
-        notes=(*evaluation.notes, _note(shapes)),
+        notes=(
+            *evaluation.notes,
+            *(f"at the shape {name}: {note}" for name, found in timed.items() for note in found.notes),
+            _note(shapes),
+        ),
     )
-    lacking = next((found.gradients for found in passed.values() if found.gradients is not evaluation.gradients), None)
-    return whole if lacking is None else _without_training(whole, lacking)
+    worst = max(passed, key=lambda name: _WORSE.index(passed[name].gradients))
+    gradients = passed[worst].gradients
+    if _WORSE.index(gradients) > _WORSE.index(evaluation.gradients):
+        place = "a held-out shape" if shapes[worst].use == "held_out" else f"the shape {worst}"
+        note = f"gradients are {gradients} at {place}, so there is no training track"
+        return _without_training(replace(whole, notes=(*whole.notes, note), gradients=gradients))
+    return whole if evaluation.gradients is Gradients.MATCH else _without_training(whole)
 
 
 def _figures(found: Evaluation) -> TrackFigures:
@@ -155,10 +188,24 @@ def _note(shapes: Mapping[str, Shape]) -> str:
     return f"it passes at {' and '.join(parts)} as well"
 
 
-def _without_training(evaluation: Evaluation, gradients: Gradients) -> Evaluation:
-    """Return the record without figures of training, since gradients do not match at each shape."""
-    shapes = {name: replace(each, **_no_training(each)) for name, each in evaluation.shapes.items()}
-    return replace(evaluation, gradients=gradients, **_no_training(evaluation), shapes=shapes)
+def _without_training(evaluation: Evaluation) -> Evaluation:
+    """Return the record without figures of training, which has a track only where gradients match at each shape."""
+    tracks = evaluation.details.get("tracks", {})
+    return replace(
+        evaluation,
+        **_no_training(evaluation),
+        shapes={name: replace(each, **_no_training(each)) for name, each in evaluation.shapes.items()},
+        samples={name: series for name, series in evaluation.samples.items() if not _is_training(name)},
+        notes=tuple(note for note in evaluation.notes if not note.startswith("training: ")),
+        details={
+            **{name: value for name, value in evaluation.details.items() if name != "tracks"},
+            **({"tracks": {name: each for name, each in tracks.items() if not _is_training(name)}} if tracks else {}),
+        },
+    )
+
+
+def _is_training(track: str) -> bool:
+    return track.partition("/")[0] == "training"
 
 
 def _no_training(figures: TrackFigures) -> dict[str, Any]:

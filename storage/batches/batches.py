@@ -33,7 +33,8 @@ from storage.models import (
 )
 from storage.submissions.completion import completed, finish_if_over, take_places
 from storage.submissions.deduplication import Ranks, deduplicate
-from storage.submissions.submissions import CANCELLED, NewSubmission
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import CANCELLED
 
 __all__ = [
     "BatchClosed",

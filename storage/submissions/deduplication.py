@@ -36,7 +36,7 @@ from storage.queue.fair_order import lowest_rank
 from storage.queue.wakeups import request_wakeup
 from storage.requested_problems import store_requested
 from storage.submissions.evaluations import store_evaluation
-from storage.submissions.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
+from storage.submissions.new_submission import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.upsert import insert_into
 
 __all__ = ["Answer", "Ranks", "deduplicate"]

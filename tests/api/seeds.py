@@ -15,7 +15,8 @@ from storage.grading.claims import Claim, Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import Submission
 from storage.queue.workers import register
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 
 LEASE_S = 60.0
 SOURCE = "class ModelNew: ...\n"

@@ -81,6 +81,7 @@ ROUTES = {
     "POST /api/v1/submissions": Route(SUBMIT, 202, CODE),
     "GET /api/v1/submissions": Route(READ, 200, {"params": {"limit": 200}}),
     "GET /api/v1/submissions/{submission_id}": Route(READ),
+    "GET /api/v1/submissions/{submission_id}/reference": Route(READ),
     "GET /api/v1/submissions/{submission_id}/source": Route(READ),
     "GET /api/v1/submissions/{submission_id}/log": Route(READ),
     "GET /api/v1/submissions/{submission_id}/samples": Route(READ),

@@ -44,7 +44,8 @@ def api_settings(tmp_path: Path) -> Settings:
     folder = tmp_path / "data" / "problems" / _NAME
     shutil.copytree(CANDIDATES / "honest_row_scale_inherited" / "problem", folder)
     manifest = folder / "problem.toml"
-    manifest.write_text(manifest.read_text(encoding="utf-8") + _SHAPES, encoding="utf-8")
+    salt = 'held_out_salt = "0123456789abcdef"'
+    manifest.write_text(f"{salt}\n{manifest.read_text(encoding='utf-8')}{_SHAPES}", encoding="utf-8")
     version = load_problem(folder).version
     save_vetting(folder, Vetting(_NAME, version, "cpu", "full", "float32", "2.13", (), (), ()))
     return Settings(data_dir=tmp_path / "data", problems_dir=PROBLEMS, port=0)

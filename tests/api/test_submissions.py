@@ -228,7 +228,6 @@ def test_a_baseline_that_the_problem_does_not_allow_is_answered_with_those_that_
         ("author", 7),
         ("code", ["x"]),
         ("unheard_of", 1),
-        ("problem", None),
     ],
 )
 def test_a_bad_value_is_refused_and_its_field_named(post: Post, field: str, value: object) -> None:

@@ -13,7 +13,8 @@ from evaluator.problems.problem import Problem
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.submissions.deduplication import Ranks
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}"""
 TURNED = "\u202eevil\u2066 name\u200f"

@@ -13,7 +13,8 @@ from evaluator.candidates.candidate import Candidate
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 
 LEASE_S = 30.0
 

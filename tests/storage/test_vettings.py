@@ -19,7 +19,8 @@ from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import AuthorBest, RankingRecord, StoredRanking, Submission
 from storage.problems import sync_problems
 from storage.submissions.deduplication import Ranks
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from storage.vettings import found_vettings, record_vetting, vettings_mark, why_withheld
 from tests.storage.conftest import LEASE_S, Finish, candidate, passed
 

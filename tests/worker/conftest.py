@@ -23,7 +23,8 @@ from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.problems import sync_problems
 from storage.queue.celery_app import make_celery, notify_after_commit
 from storage.queue.workers import register
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.processes import wait_until
 
 

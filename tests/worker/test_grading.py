@@ -27,7 +27,8 @@ from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Submission
 from storage.problems import sync_problems
 from storage.submissions.deduplication import Ranks
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine

@@ -29,7 +29,8 @@ from storage.ids import new_id
 from storage.models import Submission, WorkerState
 from storage.queue.celery_app import make_celery, notify_after_commit
 from storage.submissions.deduplication import Ranks
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.processes import wait_until
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation

@@ -30,7 +30,8 @@ from storage.batches.webhooks import InvalidUrl, Webhooks, checked_url
 from storage.models import BatchStatus, Webhook
 from storage.submissions.deduplication import Ranks
 from storage.submissions.listing import page_of_submissions
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.processes import wait_until
 from tests.worker.conftest import Installation
 from tests.worker.test_reconciler import reconciler

@@ -26,6 +26,7 @@ class Model(torch.nn.Module):
 rows = 4096
 dim = 2 * rows
 kind, offset = 64, 0.5
+switch = 0
 
 
 def get_inputs():
@@ -47,11 +48,13 @@ rows = 4
 """
 
 
-def _load(tmp_path: Path, more: str = "") -> Problem:
+def _load(tmp_path: Path, more: str = "", salt: str = "") -> Problem:
     folder = tmp_path / "identity"
     folder.mkdir(exist_ok=True)
     (folder / "reference.py").write_text(_REFERENCE, encoding="utf-8")
-    (folder / "problem.toml").write_text(_MANIFEST + more, encoding="utf-8")
+    (folder / "problem.toml").write_text(
+        f'held_out_salt = "{salt}"\n' * bool(salt) + _MANIFEST + more, encoding="utf-8"
+    )
     return load_problem(folder)
 
 
@@ -93,18 +96,45 @@ def test_kinds_and_sizes_of_neighbours_can_be_chosen(tmp_path: Path) -> None:
     assert _load(tmp_path, chosen).shapes == {"full": {"least": Shape("checked", {"rows": 1})}}
 
 
-@given(value=st.integers(1, 5000), multiple=st.integers(1, 64), least=st.integers(1, 8), use=st.just("held_out"))
-def test_neighbours_keep_to_the_least_and_the_multiple(value: int, multiple: int, least: int, use: str) -> None:
+@given(
+    value=st.integers(1, 5000),
+    multiple=st.integers(1, 64),
+    least=st.integers(1, 8),
+    kinds=st.sets(st.sampled_from(NEIGHBOURS)),
+)
+def test_neighbours_keep_to_the_least_and_the_multiple(value: int, multiple: int, least: int, kinds: set[str]) -> None:
     varied = Varied(least * multiple, multiple)
-    start = max(varied.least, value // multiple * multiple)
-    found = neighbours({"n": start}, {"n": varied}, use)
-    assert set(found) <= set(NEIGHBOURS)
-    assert "one_more" in found
+    start = max(varied.least, value)
+    found = neighbours({"n": start}, {"n": varied}, "held_out", kinds)
+    assert set(found) <= kinds
+    assert ("one_more" in found) == ("one_more" in kinds)
     assert len({shape.values["n"] for shape in found.values()}) == len(found)
-    for shape in found.values():
+    for name, shape in found.items():
         assert shape.values["n"] != start
         assert shape.values["n"] >= varied.least
         assert shape.values["n"] % multiple == 0
+        assert (shape.values["n"] > start) == (name == "one_more")
+
+
+def test_a_kind_that_was_asked_for_is_there_though_another_kind_would_be_the_same(tmp_path: Path) -> None:
+    chosen = '[neighbours]\nkinds = ["prime"]\nsizes = ["smoke"]\n[neighbours.vary]\nrows = {}\n'
+    assert _load(tmp_path, chosen).shapes == {"smoke": {"prime": Shape("held_out", {"rows": 3})}}
+
+
+def test_one_more_is_the_next_multiple(tmp_path: Path) -> None:
+    chosen = '[neighbours]\nsizes = ["full"]\n[neighbours.vary]\nrows = { multiple_of = 48 }\n'
+    found = {name: shape.values["rows"] for name, shape in _load(tmp_path, chosen).shapes["full"].items()}
+    assert found == {"one_more": 96, "one_less": 48}
+
+
+def test_the_version_tells_no_held_out_shape_to_a_search_without_the_salt(tmp_path: Path) -> None:
+    shape = '[shapes.full.other]\nuse = "held_out"\nvalues = { rows = 61 }\n'
+    first = _load(tmp_path, shape, salt="a" * 16)
+    second = _load(tmp_path, shape, salt="b" * 16)
+    assert first.version != second.version
+    assert first.shapes == second.shapes
+    assert "a" * 16 not in json.dumps(first.to_record())
+    assert Problem.from_dict(json.loads(json.dumps(first.to_dict()))) == first
 
 
 def test_a_version_without_shapes_is_as_it_was_before_there_were_any(tmp_path: Path) -> None:
@@ -115,7 +145,7 @@ def test_a_version_without_shapes_is_as_it_was_before_there_were_any(tmp_path: P
     assert Problem.from_dict(stored) == plain
     assert _load(tmp_path, "[shapes.smoke.other]\nvalues = { rows = 5 }\n").version != plain.version
     # The version of this very text, computed before there were shapes.
-    assert plain.version == "49e8bd35950a3f6a"
+    assert plain.version == "b421a7896811a79c"
 
 
 def test_a_definition_with_shapes_is_stored_and_read_again(tmp_path: Path) -> None:
@@ -134,16 +164,20 @@ def test_no_held_out_shape_is_in_the_public_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"rows": 65}, "a ragged tail and an extent that is larger than at its size"),
-        ({"rows": 68}, "an extent that is larger than at its size"),
-        ({"rows": 62}, "a ragged tail and an extent that is smaller than at its size"),
-        ({"rows": 1}, "an extent of one"),
-        ({"rows": 1, "kind": 128}, "an extent of one and an extent that is larger than at its size"),
-        ({"kind": 32}, "an extent that is smaller than at its size"),
-        ({"offset": 0.5}, "other values of its globals"),
+        ({"rows": 65}, ("a ragged tail", "a larger extent")),
+        ({"rows": 68}, ("a larger extent",)),
+        ({"rows": 62}, ("a ragged tail", "a smaller extent")),
+        ({"rows": 1}, ("an extent of one",)),
+        ({"rows": 1, "kind": 128}, ("an extent of one", "a larger extent")),
+        ({"kind": 32}, ("a smaller extent",)),
+        ({"offset": 0.75}, ("another value of a global",)),
+        ({"switch": 1}, ("another value of a global",)),
+        ({"rows": 1, "switch": 1}, ("an extent of one", "another value of a global")),
     ],
 )
-def test_the_trouble_is_named_without_a_number(tmp_path: Path, values: dict[str, float], words: str) -> None:
+def test_the_trouble_is_named_without_a_number(
+    tmp_path: Path, values: dict[str, float], words: tuple[str, ...]
+) -> None:
     text = ", ".join(f"{name} = {value}" for name, value in values.items())
     problem = _load(tmp_path, f"[shapes.full.other]\nvalues = {{ {text} }}\n")
     assert problem.trouble_of("full", "other") == words
@@ -157,9 +191,27 @@ def test_the_trouble_is_named_without_a_number(tmp_path: Path, values: dict[str,
         ("[shapes.full]\nx = 5\n", "must be a table with use and values"),
         ("[shapes.full.x]\nvalues = { rows = 5 }\nuses = 1\n", "unknown field 'uses'; known are use, values"),
         ("[shapes.full.x]\nuse = 'timed'\n", "shapes.full.x.values must be a table"),
-        ("[shapes.full.x]\nvalues = { rows = true }\n", "shapes.full.x.values.rows must be a number, not True"),
+        ("[shapes.full.x]\nvalues = { rows = true }\n", "shapes.full.x.values.rows must be a finite number, not True"),
         ("[shapes.full.x]\nvalues = { cols = 5 }\n", "has no global assignment of cols"),
         ("[shapes.full.x]\nuse = 'hidden'\nvalues = { rows = 5 }\n", "use must be one of timed, checked, held_out"),
+        ("[shapes.full.x]\nvalues = { rows = nan }\n", "must be a finite number, not nan"),
+        ("[shapes.full.x]\nvalues = { rows = 64 }\n", "shapes.full.x is the size itself"),
+        (
+            "[shapes.full.x]\nvalues = { rows = 65 }\n[neighbours.vary]\nrows = {}\n",
+            "shapes.full.one_more is the same as shapes.full.x",
+        ),
+        (
+            "[shapes.full.x]\nuse = 'held_out'\nvalues = { rows = 5 }\n",
+            "needs held_out_salt, a random text of at least 16",
+        ),
+        (
+            "[neighbours.vary]\nrows = { least = 5 }\n",
+            "neighbours.vary.rows: its least is above its value at size smoke",
+        ),
+        (
+            "[neighbours]\nkinds = ['least']\nsizes = ['smoke']\n[neighbours.vary]\nrows = { least = 4 }\n",
+            "generates no shape at size smoke",
+        ),
         ("[neighbours]\nuse = 'checked'\n", "must name a global of the reference that may vary"),
         ("[neighbours]\nevery = 1\n", "unknown field 'every'"),
         ("[neighbours.vary]\ndim = {}\n", "neighbours.vary.dim must be a global whose value is a whole number"),

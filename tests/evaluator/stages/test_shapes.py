@@ -12,7 +12,8 @@ from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Callbacks, Engine, Progress
 from evaluator.errors import ProblemError
-from evaluator.evaluation import Evaluation, Gradients, Interval, SpeedupStatus, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Interval, SpeedupStatus, TrackFigures, Verdict
+from evaluator.feedback.feedback import feedback
 from evaluator.problems.problem import Problem
 from evaluator.problems.shapes import Shape
 from evaluator.stages.shapes import geometric_mean
@@ -74,12 +75,12 @@ def test_timed_shapes_have_figures_and_samples_and_a_mean_with_the_size(cpu_engi
     assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-def test_no_figure_of_a_shape_is_left_without_a_speedup(cpu_engine: Engine, problem: Problem) -> None:
-    shapes = _with(problem, wide=Shape("timed", {"dim": 2048}))
-    found = settled(lambda: _evaluate(cpu_engine, shapes, _RIGHT, _BRIEF))
+def test_no_figure_of_a_shape_is_left_without_a_speedup(problem: Problem) -> None:
+    figures = {"speedup": 2.0, "speedup_mean": 2.5, "shapes": {"wide": TrackFigures(speedup=3.0)}}
+    told = {"message": "", "problem": problem.id, "problem_version": problem.version, "device": "cpu", "size": "full"}
+    found = Evaluation(verdict=Verdict.PASSED, precision="float32", gradients=Gradients.MATCH, **told, **figures)
     without = found.without_speedup(SpeedupStatus.NOT_VETTED)
-    assert (without.speedup_mean, without.speedup_training_mean, without.shapes) == (None, None, {})
-    assert without.samples == found.samples
+    assert (without.speedup, without.speedup_mean, without.shapes) == (None, None, {})
 
 
 def test_a_check_times_no_shape(cpu_engine: Engine, problem: Problem) -> None:
@@ -107,9 +108,7 @@ def test_nothing_tells_a_held_out_shape(cpu_engine: Engine, problem: Problem) ->
     shapes = _with(problem, secretly=Shape("held_out", {"rows": 1237}), shown=Shape("checked", {"rows": 65}))
     found = _evaluate(cpu_engine, shapes, _TELLS, _CHECK, steps)
     assert found.verdict is Verdict.RUNTIME_ERROR
-    assert found.message == (
-        "at a held-out shape with a ragged tail and an extent that is smaller than at its size, it fails"
-    )
+    assert found.message == "at a held-out shape with a ragged tail, a smaller extent: it fails"
     told = json.dumps([found.to_dict(), [step.message for step in steps]])
     assert "1237" not in told
     assert "secretly" not in told
@@ -140,6 +139,51 @@ class ModelNew(Model):
     assert (found.speedup_training, found.speedup_training_status, found.speedup_training_mean) == (None, None, None)
     assert "training" not in found.roofline
     assert found.shapes["wide"].speedup_training is None
+    assert set(found.samples) == {"inference", "inference/wide"}
+    assert set(found.details["tracks"]) == {"inference"}
+    assert "gradients are missing at the shape tall, so there is no training track" in found.notes
+
+
+def test_gradients_that_are_missing_at_the_size_are_missing_whatever_shapes_have(
+    cpu_engine: Engine, problem: Problem
+) -> None:
+    source = """\
+from model import Model
+class ModelNew(Model):
+    def forward(self, x):
+        found = super().forward(x)
+        return found.detach() if x.shape[0] == 2048 else found
+"""
+    shapes = _with(problem, tall=Shape("checked", {"rows": 65}))
+    found = _evaluate(cpu_engine, shapes, source, _CHECK)
+    assert (found.verdict, found.gradients) == (Verdict.PASSED, Gradients.MISSING)
+
+
+def test_what_fails_at_a_held_out_shape_keeps_no_figure_of_the_size(cpu_engine: Engine, problem: Problem) -> None:
+    found = _evaluate(cpu_engine, _with(problem, other=Shape("held_out", {"rows": 1237})), _TELLS, _BRIEF)
+    assert found.verdict is Verdict.RUNTIME_ERROR
+    assert found.gradients is Gradients.NOT_CHECKED
+    assert (found.samples, found.notes) == ({}, ())
+    assert not {"tracks", "gradient_max_abs", "memory"} & found.details.keys()
+
+
+def test_feedback_about_a_wrong_output_names_the_shown_shape(cpu_engine: Engine, problem: Problem) -> None:
+    twice = "    def forward(self, x):\n        return super().forward(x) * (1 + (x.shape[0] == 65))\n"
+    source = _RIGHT.replace("    pass\n", twice)
+    found = _evaluate(cpu_engine, _with(problem, tall=Shape("checked", {"rows": 65})), source, _CHECK)
+    assert found.verdict is Verdict.WRONG_OUTPUT
+    assert "at the shape tall (rows = 65), and not at the size itself:" in feedback(found, source)
+
+
+def test_an_error_at_a_held_out_shape_tells_nothing_of_it(cpu_engine: Engine, problem: Problem) -> None:
+    source = problem.source.replace(
+        "    def forward(self, x):\n", "    def forward(self, x):\n        assert rows != 1237, f'no {rows}'\n"
+    )
+    broken = replace(_with(problem, bad=Shape("held_out", {"rows": 1237})), source=source)
+    with pytest.raises(ProblemError) as caught:
+        _evaluate(cpu_engine, broken, _RIGHT, _CHECK)
+    assert str(caught.value).startswith("at shape 1 of 1: it cannot be judged there")
+    assert "1237" not in str(caught.value)
 
 
 def test_a_shape_at_which_the_reference_fails_is_the_problems_fault(cpu_engine: Engine, problem: Problem) -> None:

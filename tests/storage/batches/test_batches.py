@@ -18,7 +18,7 @@ from storage.grading.claims import Claims
 from storage.models import BatchItem, BatchStatus, Submission
 from storage.submissions.deduplication import Ranks
 from storage.submissions.listing import page_of_submissions
-from storage.submissions.submissions import NewSubmission
+from storage.submissions.new_submission import NewSubmission
 from tests.storage.conftest import LEASE_S, candidate, passed
 
 

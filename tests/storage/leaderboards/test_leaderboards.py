@@ -37,8 +37,8 @@ from storage.leaderboards.read import (
 from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from storage.problems import sync_problems
 from storage.submissions.deduplication import Ranks
+from storage.submissions.new_submission import NewSubmission
 from storage.submissions.related import previous_submission, ranking_leader
-from storage.submissions.submissions import NewSubmission
 from tests.storage.conftest import LEASE_S, Finish, Submit, passed
 
 

@@ -19,7 +19,8 @@ from storage.metrics import metrics
 from storage.metrics.counters import Counted, Histogram, Timed, count, observe, read_counts, read_times
 from storage.models import Attempt, Submission
 from storage.submissions.deduplication import Ranks
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Finish, Submit, candidate, passed
 
 THINGS = Counted("things", ("kind",), "Things.")

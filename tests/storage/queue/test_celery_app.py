@@ -33,7 +33,8 @@ from storage.queue.celery_app import (
     queue_name,
 )
 from storage.queue.wakeups import WakeUp
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.processes import wait_until
 from tests.services import free_port, redis_server
 from tests.storage.conftest import candidate

@@ -23,7 +23,8 @@ from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.queue.workers import Condition, register
 from storage.submissions.deduplication import Ranks
 from storage.submissions.listing import page_of_submissions, queue_position
-from storage.submissions.submissions import NewSubmission, Submissions
+from storage.submissions.new_submission import NewSubmission
+from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate
 
 

@@ -19,9 +19,9 @@ from storage.models import StoredSource, Submission
 from storage.queue import workers
 from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.submissions.listing import Filters, page_of_submissions, queue_position
+from storage.submissions.new_submission import NewSubmission
 from storage.submissions.submissions import (
     IdempotencyConflict,
-    NewSubmission,
     NotRetriable,
     Submissions,
     UnknownProblem,
