@@ -133,6 +133,7 @@ class Graded:
 class KernelRewards:
     """A grader of completions. The service at ``url`` judges them, and ``shape`` turns the verdicts into rewards.
 
+    A problem is its id, or the source of a reference in KernelBench's form, where the service takes references.
     ``options`` go with every submission (``device``, ``size``, ``require_gradients``, ``label``, ...). A submission
     that takes longer than ``timeout_s`` is cancelled and counts as ungraded. The same completion for the same problem
     is graded once in each call.
@@ -237,7 +238,7 @@ class KernelRewards:
         return kernel_reward
 
     async def _grade(self, client: AsyncClient, completion: str, problem: str) -> Graded:
-        new = cast(NewSubmission, {**self._options, "problem": problem, "response": completion})
+        new = cast(NewSubmission, {**self._options, **_asked(problem), "response": completion})
         submission_id = None
         try:
             submission_id = str((await client.submit(**new))["id"])
@@ -251,7 +252,7 @@ class KernelRewards:
             # This refusal alone is the completion's fault, and not the request's.
             return Graded(-self.shape.penalties.get(Verdict.INVALID_SOURCE, 0.0), None)
         except ServiceUnreachable as error:
-            return self._ungraded(problem, str(error))
+            return self._ungraded(problem.partition("\n")[0], str(error))
         if record["status"] != Status.DONE:
             _log.warning("%s was not graded: %s, %s", record["id"], record["status"], record["message"])
         return Graded(self.shape.reward(record), record)
@@ -286,6 +287,11 @@ class KernelRewards:
             else:
                 del self._clients[loop]
                 await client.close()
+
+
+def _asked(problem: str) -> NewSubmission:
+    """Return the problem as a request has it. An id is one word."""
+    return {"reference": {"source": problem}} if "\n" in problem else {"problem": problem}
 
 
 def _needed(graded: Graded) -> float:

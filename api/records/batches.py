@@ -115,6 +115,7 @@ def comparison_record(session: Session, batch: Batch, other: Batch, viewer: View
         batch=sides[0],
         other=sides[1],
         problems=list(found.problems),
+        waiting=list(found.waiting),
         unequal=found.unequal,
         fast_p=[
             FastPDifferenceRecord(

@@ -33,8 +33,9 @@ class KeyRequest(KeyChange):
     )
     scopes: list[ScopeName] = Field(
         min_length=1,
-        max_length=3,
-        description="`read`, `submit` (includes `read`), `admin` (includes both, and everybody's private things).",
+        max_length=4,
+        description="`read`; `submit`; `references`, to submit candidates with references of their own; `admin`, for "
+        "everybody's private things as well. Each includes those before it.",
     )
     own_only: bool = Field(
         default=False,

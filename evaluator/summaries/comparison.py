@@ -47,13 +47,15 @@ class PassAtKDifference(Difference):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything about two sets on the ``problems`` that both have candidates for, graded or not.
+    """Everything about two sets on the ``problems`` for which both have a graded candidate.
 
-    ``candidates`` and ``ungraded`` are of these problems, the first set before the second. ``unequal``: problems with
-    more graded candidates in one set than in the other. The differences are empty without a common problem.
+    ``waiting``: problems that both have candidates for, none of them graded in one set. They are in no difference.
+    ``candidates`` and ``ungraded`` are of both kinds, the first set before the second. ``unequal``: problems
+    with more graded candidates in one set than in the other. The differences are empty without a problem.
     """
 
     problems: tuple[str, ...]
+    waiting: tuple[str, ...]
     first_only: tuple[str, ...]
     second_only: tuple[str, ...]
     candidates: tuple[int, int]
@@ -64,7 +66,10 @@ class Comparison:
 
 
 def compare(first: Iterable[Graded], second: Iterable[Graded]) -> Comparison:
-    """Compare two sets of candidates on the problems that both are for."""
+    """Compare two sets of candidates on the problems for which both have a graded one.
+
+    A problem without a graded candidate is no failure: its candidates wait, were cancelled, or met a fault of ours.
+    """
     ours, theirs = _by_problem(first), _by_problem(second)
     common = sorted(ours.keys() & theirs.keys())
     sides = [[groups[problem] for problem in common] for groups in (ours, theirs)]
@@ -72,15 +77,18 @@ def compare(first: Iterable[Graded], second: Iterable[Graded]) -> Comparison:
     counts = [[len(group) for group in side] for side in graded]
     candidates, other = (sum(side) for side in counts)
     ungraded, other_ungraded = (sum(map(len, side)) - sum(count) for side, count in zip(sides, counts, strict=True))
+    pairs = [place for place in range(len(common)) if all(count[place] for count in counts)]
+    paired = [[side[place] for place in pairs] for side in graded]
     return Comparison(
-        problems=tuple(common),
+        problems=tuple(common[place] for place in pairs),
+        waiting=tuple(name for place, name in enumerate(common) if place not in pairs),
         first_only=tuple(sorted(ours.keys() - theirs.keys())),
         second_only=tuple(sorted(theirs.keys() - ours.keys())),
         candidates=(candidates, other),
         ungraded=(ungraded, other_ungraded),
         unequal=sum(one != another for one, another in zip(*counts, strict=True)),
-        fast_p=_fast_p(*graded) if common else (),
-        pass_at_k=_pass_at_k(*graded) if common else (),
+        fast_p=_fast_p(*paired) if pairs else (),
+        pass_at_k=_pass_at_k(*paired) if pairs else (),
     )
 
 

@@ -23,6 +23,8 @@ def comparison(record: ComparisonRecord, plain: Plain) -> RenderableType:
     head = Text.assemble((f"{names[0]} minus {names[1]}", "bold"), f"  on {len(record['problems'])} common problems")
     parts: list[RenderableType] = [head]
     parts += [Text(f"  {name}: {_counts(side)}") for name, side in zip(names, (batch, other), strict=True)]
+    if record["waiting"]:
+        parts.append(Text(f"  {len(record['waiting'])} more are left out: one batch has none graded there", "yellow"))
     if record["unequal"]:
         parts.append(
             Text(f"  at {record['unequal']} problems one has more candidates: pass@k is the fairer figure", "yellow")

@@ -258,6 +258,10 @@ class Input:
             return None
         if not isinstance(value, dict):
             raise BadUsage(f"the field {self._fields.metadata!r} holds no object")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:  # Parquet has dates and the like
+            raise BadUsage(f"the field {self._fields.metadata!r} is no JSON: {error}") from error
         return value
 
     def _parent_of(self, row: Mapping[str, Any]) -> str | None:

@@ -60,7 +60,9 @@ class ComparisonRecord(TypedDict):
     batch: ComparedBatch
     other: ComparedBatch
     problems: list[str]
-    """The problems that both have."""
+    """The problems for which both have a graded candidate."""
+    waiting: list[str]
+    """The problems that both have, without a graded candidate in one of them. They are in no difference."""
     unequal: int
     """Of these, the problems with more graded candidates in one batch. More candidates have a higher fast_p, so pass@k
     is the fairer figure there.

@@ -25,6 +25,7 @@ _CONDITIONS: Final[Mapping[str, str]] = {
     "tier": "tier",
     "require_gradients": "require_gradients",
     "limits": "limits",
+    "rules": "rules",
 }
 """The columns of a submission that decide what its verdict and figures mean, and their names."""
 

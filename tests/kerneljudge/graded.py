@@ -29,7 +29,7 @@ def answer(step: str = "", marker: str = "") -> str:
 @contextlib.contextmanager
 def graded_service(folder: Path) -> Iterator[LiveServer]:
     """The service, with a worker that builds and one that evaluates on ``cpu``."""
-    settings = Settings(data_dir=folder / "data", problems_dir=PROBLEMS, port=0)
+    settings = Settings(data_dir=folder / "data", problems_dir=PROBLEMS, port=0, request_references=True)
     live = LiveServer(create_app(settings), settings)
     live.start()
     environment = {

@@ -19,7 +19,7 @@ from kerneljudge.errors import RequestRefused
 from kerneljudge.grading.local_record import blank_record
 from kerneljudge.records import SubmissionRecord
 from kerneljudge.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
-from tests.api.conftest import LiveServer
+from tests.api.conftest import PROBLEMS, LiveServer
 from tests.kerneljudge.graded import answer, graded_service
 
 PASSED = 0.3 + math.log(2.0)
@@ -165,6 +165,19 @@ def test_rewards_are_in_the_order_of_the_completions(live: LiveServer) -> None:
     ]
     rewards = KernelRewards(live.url, RewardShape(penalties={"invalid_source": 0.5}), options={"device": "cpu"})
     assert asyncio.run(rewards(completions, ["relu"] * len(completions))) == [0, PASSED, -0.5, -0.5, PASSED]
+
+
+def test_a_problem_may_be_the_source_of_a_reference(live: LiveServer) -> None:
+    reference = (PROBLEMS / "relu" / "reference.py").read_text(encoding="utf-8")
+    rewards = KernelRewards(live.url, options={"device": "cpu"})
+    (graded, known) = asyncio.run(rewards.grade([answer(), answer()], [reference, "relu"]))
+    assert graded.record is not None
+    assert graded.passed
+    assert graded.record["problem"].startswith("reference_")
+    assert known.record is not None
+    assert known.record["problem"] == "relu"
+    with pytest.raises(RequestRefused, match="it does not define Model"):
+        asyncio.run(rewards([answer()], ["import torch\n"]))
 
 
 def test_256_are_awaited_at_once(live: LiveServer) -> None:

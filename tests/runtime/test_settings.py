@@ -54,6 +54,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "artifact_key": ("k" * 32, SecretStr("k" * 32)),
         "auth": ("required", "required"),
         "public_read": ("false", False),
+        "request_references": ("true", True),
         "requests_per_min": ("8", 8),
         "anonymous_requests_per_min": ("0", 0),
         "submissions_per_day": ("9", 9),

@@ -21,6 +21,7 @@ PROBLEMS = known_problems()
 HONEST = [case for case in load_cases() if case.kind == "honest"]
 EXPECTED = {
     "linear_inherits_model": {FlagKind.INHERITS_REFERENCE},
+    "honest_row_scale_inherited": {FlagKind.INHERITS_REFERENCE},
     "honest_bfloat16_pieces": {FlagKind.PRECISION_SHORTCUT},
     "honest_cpp_fallback": {FlagKind.EXCEPTION_FALLBACK},
     "honest_ctypes_library": {FlagKind.READS_ITS_SURROUNDINGS},

@@ -50,11 +50,20 @@ def test_pass_at_k_goes_as_far_as_both_sides_have_candidates() -> None:
     assert (chance.first, chance.second) == pytest.approx((0.5, 0.2))
 
 
-def test_ungraded_candidates_are_counted_and_their_problems_stay() -> None:
-    found = compare([Graded("a", None), Graded("b", PASSED, 2.0)], [Graded("a", PASSED, 2.0), Graded("b", None)])
-    assert (found.problems, found.candidates, found.ungraded, found.unequal) == (("a", "b"), (1, 1), (1, 1), 2)
-    assert fast(found, 1.0) == (0.5, 0.5, 0.0)
-    assert [(each.first, each.second) for each in found.pass_at_k if each.p == 0.0] == [(0.5, 0.5)]
+def test_a_problem_that_one_set_has_not_graded_is_no_failure_of_it() -> None:
+    first = [Graded("a", None), Graded("b", PASSED, 2.0), Graded("b", None)]
+    found = compare(first, [Graded("a", PASSED, 2.0), Graded("b", WRONG)])
+    assert (found.problems, found.waiting) == (("b",), ("a",))
+    assert (found.candidates, found.ungraded, found.unequal) == ((1, 2), (2, 0), 1)
+    assert fast(found, 1.0) == (1.0, 0.0, 1.0)
+    assert [(each.first, each.second) for each in found.pass_at_k if each.p == 0.0] == [(1.0, 0.0)]
+
+
+def test_nothing_is_certain_about_batches_of_which_one_is_under_way() -> None:
+    passed = [Graded(str(number), PASSED, 2.0) for number in range(20)]
+    found = compare(passed, [*passed[:5], *(Graded(each.problem, None) for each in passed[5:])])
+    assert len(found.waiting) == 15
+    assert all(each.difference == 0 for each in (*found.fast_p, *found.pass_at_k))
 
 
 @pytest.mark.parametrize(("first", "second"), [([], []), ([Graded("a", PASSED)], [Graded("b", PASSED)])])
