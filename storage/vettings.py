@@ -9,12 +9,13 @@ evaluations, so users need not submit again. Nothing here commits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Verdict
+from evaluator.problems.requested import REQUESTED
 from evaluator.problems.vetting import Vetting, refusal_of
 from storage.access.visibility import Visibility
 from storage.clock import database_now
@@ -33,6 +34,10 @@ from storage.submissions.evaluations import figure_columns
 from storage.upsert import insert_into
 
 __all__ = ["found_vettings", "is_vetted", "record_vetting", "settle_figures", "vettings_mark", "why_withheld"]
+
+
+_LISTED: Final = ~StoredVetting.problem.startswith(REQUESTED, autoescape=True)
+"""Vettings of problems that did not come with requests, of which there may be thousands."""
 
 
 def is_vetted(session: Session, problem: str, version: str, precision: str, device: str) -> bool:
@@ -59,17 +64,17 @@ def record_vetting(session: Session, vetting: Vetting) -> None:
 
 
 def found_vettings(session: Session) -> Mapping[tuple[str, str], Sequence[Vetting]]:
-    """Return the vettings that workers have made, by a problem's id and version."""
+    """Return the vettings that workers have made of listed problems, by a problem's id and version."""
     found: dict[tuple[str, str], list[Vetting]] = {}
     order = (StoredVetting.problem, StoredVetting.precision, StoredVetting.device)
-    for row in session.scalars(select(StoredVetting).order_by(*order)):
+    for row in session.scalars(select(StoredVetting).where(_LISTED).order_by(*order)):
         found.setdefault((row.problem, row.problem_version), []).append(Vetting.from_dict(row.record))
     return found
 
 
 def vettings_mark(session: Session) -> Any:
-    """Return a value that changes as soon as workers have recorded another vetting."""
-    return tuple(session.execute(select(func.count(), func.max(StoredVetting.found_at))).one())
+    """Return a value that changes as soon as workers have recorded another vetting of a listed problem."""
+    return tuple(session.execute(select(func.count(), func.max(StoredVetting.found_at)).where(_LISTED)).one())
 
 
 def settle_figures(session: Session, problem: str, version: str) -> None:

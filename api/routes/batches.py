@@ -133,7 +133,7 @@ def compare_with(
     """Compare the batch with another one on the problems that both have: differences of fast_p and pass@k, in pairs.
 
     The answer is 409 where both have a problem under different conditions: version, device, size, precision, baseline,
-    tier, limits or `require_gradients`.
+    tier, limits, rules or `require_gradients`.
     """
     try:
         return comparison_record(session, known, seen_batch(session, other, viewer), viewer)

@@ -47,19 +47,25 @@ def parse_published(source: str, title: str) -> Published:
     missing = [name for name in _NEEDED if name not in defined]
     if missing:
         raise Unusable(f"it does not define {', '.join(missing)}")
-    inputs = defined["get_inputs"]
     return Published(
         source=source,
         module=module,
         title=title,
         description=_first_paragraph(defined["Model"]),
-        drawn=isinstance(inputs, ast.FunctionDef) and _as_drawn(inputs),
+        drawn=_draws_alone(defined["get_inputs"]),
     )
 
 
 def _first_paragraph(model: ast.ClassDef | ast.FunctionDef) -> str:
     text = (ast.get_docstring(model) or "").partition("\n\n")[0]
     return " ".join(text.split())
+
+
+def _draws_alone(inputs: ast.ClassDef | ast.FunctionDef) -> bool:
+    try:
+        return isinstance(inputs, ast.FunctionDef) and _as_drawn(inputs)
+    except RecursionError:
+        return False  # a product of a thousand factors
 
 
 def _as_drawn(function: ast.FunctionDef) -> bool:

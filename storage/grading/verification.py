@@ -94,7 +94,9 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
     assert original.evaluation is not None
     first = original.evaluation.to_evaluation()
     then, since = software_of(first.environment), software_of(evaluation.environment)
-    if then != since and evaluation.verdict is not Verdict.COMPILE_ERROR:  # a compile error has the builder's
+    # A candidate that ended in the build stage has the builder's software.
+    of_builder = evaluation.verdict is Verdict.COMPILE_ERROR or "broken_rules" in evaluation.details
+    if then != since and not of_builder:
         verification.message = f"it was measured under {then}, and can only be evaluated under {since} now"
         return
     if evaluation.unsettled:

@@ -13,6 +13,7 @@ from sqlalchemy import Select, delete, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Gradients, Status, Verdict
+from evaluator.problems.requested import is_requested
 from storage.access import audit
 from storage.access.visibility import Visibility
 from storage.clock import database_now
@@ -106,7 +107,7 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
 
 def rebuild_entries(session: Session, submission: Submission) -> None:
     """Rebuild those parts of the rankings of ``submission`` that depend on it, from the stored evaluations."""
-    if submission.evaluation is None or submission.tier != RANKED_TIER:
+    if submission.evaluation is None or submission.tier != RANKED_TIER or is_requested(submission.problem):
         return
     evaluation = submission.evaluation.to_evaluation()
     admitted = submission.withdrawn_at is None

@@ -18,6 +18,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
+from evaluator.problems.requested import is_requested
 from storage.access.visibility import Visibility
 from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from storage.upsert import insert_into
@@ -80,13 +81,16 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
 def add_to_leaderboards(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
     """Count ``evaluation`` and, if it passed, enter it in its leaderboards; return whether it is a record.
 
-    Only the tier ``RANKED_TIER`` is entered, so that all entries aim at the same accuracy.
+    Only the tier ``RANKED_TIER`` is entered, so that all entries aim at the same accuracy. Problems that came with
+    requests have no leaderboards.
     """
     # Read again, because its owner may have published it since the worker has read it.
     submission = session.get_one(Submission, submission_id, populate_existing=True)
     if submission.visibility == Visibility.PRIVATE:
         return False
     count_verdicts(session, {outcome_of(submission, evaluation): 1})
+    if is_requested(submission.problem):
+        return False
     record = False
     for result in results_of(evaluation) if submission.tier == RANKED_TIER else ():
         ranking = locked_ranking(session, submission, evaluation, result, figures_of(evaluation, result))

@@ -6,6 +6,8 @@ They are read from the tables of ``storage.leaderboards.entries``; ``storage.lea
 from __future__ import annotations
 
 import functools
+import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,10 +68,27 @@ def current_rankings() -> Select[StoredRanking]:
     )
 
 
-@functools.cache
-def newest_software() -> ColumnElement[bool]:
-    """Return the SQL condition that no newer ranking differs in its software alone."""
+def newest_software(viewer: Viewer = ADMIN_VIEWER) -> ColumnElement[bool]:
+    """Return the SQL condition that no newer ranking differs in its software alone.
+
+    Only rankings with an entry that ``viewer`` sees count.
+    """
+    if not viewer.own_only:
+        return _newest_software_of_all()
     other = aliased(StoredRanking)
+    own = exists().where(
+        StoredLeaderboardEntry.ranking_id == other.id, seen_entry(viewer, StoredLeaderboardEntry.submission_id)
+    )
+    return _newest_software(other, own.correlate(other))
+
+
+@functools.cache
+def _newest_software_of_all() -> ColumnElement[bool]:
+    other = aliased(StoredRanking)
+    return _newest_software(other, other.entries > 0)
+
+
+def _newest_software(other: type[StoredRanking], has_entries: ColumnElement[bool]) -> ColumnElement[bool]:
     same = [
         getattr(other, name) == getattr(StoredRanking, name)
         for name in ("problem", "problem_version", "device", "size", "precision", "baseline", "track", "device_name")
@@ -78,7 +97,7 @@ def newest_software() -> ColumnElement[bool]:
     newer = or_(
         other.since > StoredRanking.since, and_(other.since == StoredRanking.since, other.id > StoredRanking.id)
     )
-    return ~exists().where(*same, newer, other.entries > 0).correlate(StoredRanking)
+    return ~exists().where(*same, newer, has_entries).correlate(StoredRanking)
 
 
 def rankings_of(
@@ -91,7 +110,7 @@ def rankings_of(
     """
     query = current_rankings().order_by(StoredRanking.entries.desc(), StoredRanking.id)
     if newest:
-        query = query.where(newest_software())
+        query = query.where(newest_software(viewer))
     if problem is not None:
         query = query.where(StoredRanking.problem == problem)
     if not viewer.own_only:
@@ -169,11 +188,13 @@ def author_figures(
 
     Only results that ``viewer`` sees count.
     """
+    if viewer.own_only:
+        return _own_author_figures(session, rankings, limit, viewer)
     faster = func.sum(case((AuthorBest.certain_speedup > 1.0, 1), else_=0))
     mean = func.avg(AuthorBest.log_speedup)
     query = (
         select(AuthorBest.author, func.count(), faster, mean)
-        .where(AuthorBest.ranking_id.in_(rankings), seen_entry(viewer, AuthorBest.submission_id))
+        .where(AuthorBest.ranking_id.in_(rankings))
         .group_by(AuthorBest.author)
         .order_by(faster.desc(), mean.desc(), AuthorBest.author)
         .limit(limit)
@@ -182,3 +203,25 @@ def author_figures(
         AuthorFigures(author, problems, int(ahead), float(logarithm))
         for author, problems, ahead, logarithm in session.execute(query)
     ]
+
+
+def _own_author_figures(session: Session, rankings: Collection[int], limit: int, viewer: Viewer) -> list[AuthorFigures]:
+    """Return the same from the entries that ``viewer`` sees: an author's best may be another client's."""
+    entry = StoredLeaderboardEntry
+    query = select(entry.ranking_id, entry.author, entry.certain_speedup, entry.speedup).where(
+        entry.ranking_id.in_(rankings), entry.author.is_not(None), seen_entry(viewer, entry.submission_id)
+    )
+    best: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+    for ranking, author, certain, speedup in session.execute(query):
+        assert author is not None
+        best[author][ranking] = max(best[author].get(ranking, (0.0, 0.0)), (certain, speedup))
+    figures = [
+        AuthorFigures(
+            author,
+            len(results),
+            sum(certain > 1.0 for certain, _ in results.values()),
+            math.fsum(math.log(speedup) for _, speedup in results.values()) / len(results),
+        )
+        for author, results in best.items()
+    ]
+    return sorted(figures, key=lambda each: (-each.faster, -each.log_speedup, each.author))[:limit]

@@ -116,7 +116,7 @@ def leaderboard(
     places: list[tuple[StoredRanking, int]] = []
     parts: list[Select[Any]] = []
     before = 0
-    for ranking in _rankings(session, board):
+    for ranking in _rankings(session, board, viewer):
         entries = entries_seen(session, ranking, viewer)
         first, last = max(cursor - before, 0), min(cursor + limit - before, entries)
         before += entries
@@ -146,7 +146,7 @@ def every_entry(
     entry that changes meanwhile may be left out.
     """
     with sessions() as session:
-        rankings = [(ranking, entries_seen(session, ranking, viewer)) for ranking in _rankings(session, board)]
+        rankings = [(ranking, entries_seen(session, ranking, viewer)) for ranking in _rankings(session, board, viewer)]
     for ranking, entries in rankings:
         before = min(cursor, entries)
         cursor -= before
@@ -186,7 +186,7 @@ def leaders(
             asked_for.in_([tuple(ranking) for ranking in rankings]),
             StoredRanking.track == track,
             StoredRanking.baseline == "eager",
-            newest_software(),
+            newest_software(viewer),
         )
         .order_by(StoredRanking.problem, StoredRanking.device.desc(), StoredRanking.device_name)
     )
@@ -234,10 +234,10 @@ def ends_above(
     return [(low, high) for low, high in session.execute(query)]
 
 
-def _rankings(session: Session, board: BoardKey) -> Sequence[StoredRanking]:
+def _rankings(session: Session, board: BoardKey, viewer: Viewer) -> Sequence[StoredRanking]:
     asked = {name: value for name, value in vars(board).items() if value is not None}
     query = current_rankings().filter_by(**asked).order_by(StoredRanking.device_name)
-    return session.scalars(query if board.software is not None else query.where(newest_software())).all()
+    return session.scalars(query if board.software is not None else query.where(newest_software(viewer))).all()
 
 
 def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:

@@ -61,6 +61,12 @@ def test_other_inputs_are_fair_only_where_all_are_drawn_unless_the_request_says_
     assert requested_problem(changed, input_domain="real").input_domain == "real"
 
 
+def test_a_product_of_a_thousand_factors_is_no_fault_of_ours() -> None:
+    product = "torch.rand(1)" + " * 1" * 1500
+    changed = _REFERENCE.replace("return [torch.rand(16, 32)]", f"x = {product}\n    return [x]")
+    assert requested_problem(changed).input_domain == "as_written"
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -16,8 +16,10 @@ import storage.leaderboards.read
 from evaluator.candidates.candidate import parse_candidate
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
 from evaluator.problems.problem import Problem
+from evaluator.problems.requested import requested_problem
+from evaluator.problems.vetting import Vetting
 from evaluator.roofline import Roofline
-from storage.access.visibility import Visibility
+from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after
 from storage.database import alembic_config
@@ -39,6 +41,7 @@ from storage.problems import sync_problems
 from storage.submissions.deduplication import Ranks
 from storage.submissions.new_submission import NewSubmission
 from storage.submissions.related import previous_submission, ranking_leader
+from storage.vettings import found_vettings, record_vetting
 from tests.storage.conftest import LEASE_S, Finish, Submit, passed
 
 
@@ -419,3 +422,53 @@ def test_a_batch_is_a_table_of_its_lines(
         only = batch_rows_after(session, batch_id, 2, 10, verdict="invalid_source", problem="relu", label="l3")
         assert [row["line"] for row in only] == [3]
         assert verdicts_of(session, "relu", problems["relu"].version) == {Verdict.INVALID_SOURCE: 1}
+
+
+_AGENT = Viewer("agent", own_only=True)
+
+
+def test_an_author_of_that_name_elsewhere_takes_nothing_from_the_results_of_ones_own(
+    sessions: sessionmaker[Session], finish: Finish
+) -> None:
+    finish("# mine", author="model", owner="agent", evaluation={"speedup": 1.5})
+    finish("# theirs", author="model", owner="other", evaluation={"speedup": 4.0})
+    with sessions() as session:
+        rankings = [ranking.id for ranking in rankings_of(session, viewer=_AGENT)]
+        (own,) = author_figures(session, rankings, 10, _AGENT)
+        (every,) = author_figures(session, rankings, 10)
+    assert (own.author, own.problems, own.faster) == ("model", 1, 1)
+    assert own.log_speedup == pytest.approx(math.log(1.5))
+    assert every.log_speedup == pytest.approx(math.log(4.0))
+
+
+def test_newer_software_of_others_hides_no_entry_of_ones_own(sessions: sessionmaker[Session], finish: Finish) -> None:
+    old, new = ({"environment": {"device_name": "one", "torch": version}} for version in ("2.12", "2.13"))
+    finish("# mine", author="agent", owner="agent", evaluation={"speedup": 1.5, **old})
+    finish("# theirs", author="other", owner="other", evaluation={"speedup": 4.0, **new})
+    relu = Ranking("relu", "cpu", "smoke", "float32")
+    with sessions() as session:
+        assert [entry.speedup for entry in leaders(session, [relu])] == [4.0]
+        assert [entry.speedup for entry in leaders(session, [relu], viewer=_AGENT)] == [1.5]
+        assert [ranking.best for ranking in rankings_of(session, newest=True, viewer=_AGENT)] == [
+            pytest.approx(entry.speedup_interval.low)
+            for entry in leaders(session, [relu], viewer=_AGENT)
+            if entry.speedup_interval is not None
+        ]
+
+
+def test_a_problem_from_a_request_has_no_leaderboard_and_no_record(
+    sessions: sessionmaker[Session], finish: Finish, problems: dict[str, Problem]
+) -> None:
+    problem = requested_problem(problems["relu"].source)
+    finish("# before", problem=problem, size="full")
+    with sessions.begin() as session:
+        record_vetting(session, Vetting(problem.id, problem.version, "cpu", "full", "float32", "2.13", (), (), ()))
+    vetted = finish("# after", problem=problem, size="full")
+    with sessions() as session:
+        stored = session.get_one(Submission, vetted).evaluation
+        assert stored is not None
+        assert stored.to_evaluation().speedup == 2.0
+        assert session.scalars(select(StoredRanking)).all() == []
+        assert records_of_relu(session) == []
+        assert verdicts_of(session, problem.id, problem.version) == {Verdict.PASSED: 2}
+        assert found_vettings(session) == {}
