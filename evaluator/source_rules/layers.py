@@ -8,8 +8,9 @@ from typing import Final
 
 from evaluator.candidates.candidate import CLASS_NAME
 from evaluator.source_flags.module import Function
-from evaluator.source_rules.operator_names import operators_of
-from evaluator.source_rules.program import Place, Program, is_super
+from evaluator.source_rules.foreign import Foreign
+from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
+from evaluator.source_rules.program import Place, Program, is_attribute, is_super
 
 __all__ = ["REFERENCE", "Layers"]
 
@@ -39,6 +40,11 @@ _CALLS: Final = frozenset(
 )  # fmt: skip
 """Functions that call one of their arguments."""
 _KEEPS: Final = frozenset({"append", "extend", "insert", "add_module", "register_module", "update"})
+_METHODS: Final = TENSOR_METHODS | {
+    "chunk", "contiguous", "detach", "expand", "flatten", "gather", "index_select", "narrow", "permute", "repeat",
+    "reshape", "scatter", "select", "split", "squeeze", "transpose", "unflatten", "unsqueeze", "view",
+}  # fmt: skip
+"""Methods of tensors whose names layers have as well."""
 _MAX_ROUNDS: Final = 6
 _MAX_NESTING: Final = 40
 
@@ -49,17 +55,28 @@ class Layers:
     ``of_reference``: those that a call of the problem's ``Model`` computes. ``inherited``: its attributes with layers.
     """
 
-    def __init__(self, program: Program, of_reference: Operators, inherited: Mapping[Place, Operators]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        foreign: Foreign,
+        of_reference: Operators,
+        inherited: Mapping[Place, Operators],
+    ) -> None:
         self._program = program
+        self._foreign = foreign
         self._of_reference = of_reference
-        self._held: dict[Place, Operators] = dict(inherited)
+        self._held: dict[Place, Operators] = {}
+        self._of_all: Operators = _NONE
+        self._of_attributes: dict[str, Operators] = {}
         self._classes = {name: node for name, node in program.defined.items() if isinstance(node, ast.ClassDef)}
+        for place, held in inherited.items():
+            self._add(place, held)
         self._fill()
 
     @property
-    def attributes(self) -> dict[Place, Operators]:
-        """The attributes that hold layers."""
-        return {place: held for place, held in self._held.items() if place == self._program.attribute(place[1])}
+    def attributes(self) -> Mapping[str, Operators]:
+        """The names of attributes that hold layers."""
+        return self._of_attributes
 
     def calls(self) -> Iterator[tuple[int, str, Operators]]:
         """Yield each call of a layer: its line, its name as written, and the operators that it computes."""
@@ -81,16 +98,23 @@ class Layers:
     def _of_call(self, call: ast.Call) -> Iterator[tuple[int, str, Operators]]:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD | _SAME | _PARTS | _KEEPS:
             return
-        if held := self._makes(call.func):
+        if (held := self._makes(call.func)) and not self._is_of_tensor(call.func):
             yield call.lineno, _shown(call.func), held
         if self._program.path(call.func) in _CALLS:
             for given in call.args:
                 if held := self._makes(given):
                     yield given.lineno, _shown(given), held
 
+    def _is_of_tensor(self, function: ast.expr) -> bool:
+        """Whether ``function`` is rather a method of a tensor than a layer of that name in another object."""
+        if not isinstance(function, ast.Attribute) or function.attr.strip("_") not in _METHODS:
+            return False
+        return self._program.class_of(function.value) is None and not self._makes(function.value)
+
     def _fill(self) -> None:
         for _ in range(_MAX_ROUNDS):
             before = dict(self._held)
+            self._of_all = _NONE.union(*self._of_attributes.values())
             for place, values in self._program.assigned.items():
                 for value in values:
                     self._add(place, self._makes(value))
@@ -103,9 +127,7 @@ class Layers:
         """Note layers that a loop, a call of a function here, or a method of a container hands on."""
         match node:
             case ast.For(target=target, iter=values) | ast.comprehension(target=target, iter=values):
-                held = self._makes(values)
-                for inner in ast.walk(target) if held else ():
-                    self._add(self._program.place(inner), held)
+                self._unpack(target, values)
             case ast.Call(func=ast.Attribute(value=base, attr=name), args=args) if name in _KEEPS:
                 held = self._all(args)
                 self._add(self._program.place(base), held)
@@ -113,38 +135,33 @@ class Layers:
                     self._add(self._program.attribute(self._program.module.text(args[0]) or ""), held)
             case ast.Call(func=function, args=[_, key, value]) if self._program.path(function) == "builtins.setattr":
                 self._add(self._program.attribute(self._program.module.text(key) or ""), self._makes(value))
-            case ast.Call(func=function, args=args, keywords=keywords):
-                for called, skipped in self._functions(function):
-                    parameters = [*called.args.posonlyargs, *called.args.args][skipped:]
-                    for parameter, given in zip(parameters, args, strict=False):
-                        self._add(self._program.place(parameter), self._makes(given))
-                    for keyword in keywords:
-                        for parameter in [*parameters, *called.args.kwonlyargs]:
-                            if parameter.arg == keyword.arg:
-                                self._add(self._program.place(parameter), self._makes(keyword.value))
+            case ast.Call():
+                for parameter, given in self._program.handing.pairs(node):
+                    self._add(self._program.place(parameter), self._makes(given))
 
-    def _functions(self, function: ast.expr) -> Iterator[tuple[Function, int]]:
-        """Yield functions of the module that ``function`` may be, and how many parameters are given otherwise."""
-        match function:
-            case ast.Name(id=name):
-                known = self._program.defined.get(name)
-                if isinstance(known, Function):
-                    yield known, 0
-                elif isinstance(known, ast.ClassDef):
-                    for method in known.body:
-                        if isinstance(method, Function) and method.name == "__init__":
-                            yield method, 1
-            case ast.Attribute(attr=name):
-                for node in self._classes.values():
-                    for method in node.body:
-                        if isinstance(method, Function) and method.name == name:
-                            plain = any(isinstance(each, ast.Name) and each.id == "staticmethod"
-                                        for each in method.decorator_list)  # fmt: skip
-                            yield method, 0 if plain or name == "apply" else 1
+    def _unpack(self, target: ast.expr, values: ast.expr) -> None:
+        """Note layers that a loop over ``values`` gives to ``target``."""
+        match target, values:
+            case ast.Tuple(elts=targets), ast.Call(func=function, args=given) if self._program.path(
+                function
+            ) == "builtins.zip" and len(given) == len(targets):
+                for one, its_values in zip(targets, given, strict=True):
+                    self._unpack(one, its_values)
+            case ast.Tuple(elts=[_, inner]), ast.Call(func=function, args=[given, *_]) if (
+                self._program.path(function) == "builtins.enumerate"
+            ):
+                self._unpack(inner, given)
+            case _:
+                held = self._makes(values)
+                for part in ast.walk(target) if held else ():
+                    self._add(self._program.place(part), held)
 
     def _add(self, place: Place | None, held: Operators) -> None:
         if place is not None and held:
             self._held[place] = self._held.get(place, _NONE) | held
+            if is_attribute(place):
+                name = place[1]
+                self._of_attributes[name] = self._of_attributes.get(name, _NONE) | held
 
     def _all(self, nodes: list[ast.expr], nesting: int = _MAX_NESTING) -> Operators:
         return _NONE.union(*(self._makes(node, nesting) for node in nodes))
@@ -156,10 +173,9 @@ class Layers:
         nesting -= 1
         match node:
             case ast.Attribute(value=base, attr="_modules") if self._program.is_itself(base):
-                return self._of_attributes()
+                return self._of_all
             case ast.Name() | ast.Attribute():
-                place = self._program.place(node)
-                return _NONE if place is None else self._held.get(place, _NONE)
+                return self._of_variable(node)
             case ast.Call():
                 return self._of_construction(node, nesting)
             case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.NamedExpr(value=inner):
@@ -183,16 +199,24 @@ class Layers:
             return self._of_reference
         if path == "builtins.getattr" and len(call.args) > 1 and self._program.is_itself(call.args[0]):
             name = self._program.module.text(call.args[1])
-            return self._of_attributes() if name is None else self._held.get(self._program.attribute(name), _NONE)
+            return self._of_all if name is None else self._of_attributes.get(name, _NONE)
         if path in _WRAPS:
             return self._all(given, nesting) | _NONE.union(*(self._of_path(self._program.path(arg)) for arg in given))
         if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME | _PARTS:
             own = call.func.attr in _PARTS and self._program.is_itself(call.func.value)
-            return self._of_attributes() if own else self._makes(call.func.value, nesting)
+            return self._of_all if own else self._makes(call.func.value, nesting)
         return self._of_name(call.func)
 
-    def _of_attributes(self) -> Operators:
-        return _NONE.union(*self.attributes.values())
+    def _of_variable(self, node: ast.Name | ast.Attribute) -> Operators:
+        variable = self._program.variable(node)
+        places = None if variable is None else self._program.places(variable)
+        if places is not None:
+            return _NONE.union(*(self._held.get(place, _NONE) for place in places))
+        if not isinstance(node, ast.Attribute):
+            return _NONE
+        if self._program.class_of(node.value) is None and self._foreign.is_foreign(node.value):
+            return _NONE
+        return self._of_attributes.get(node.attr, _NONE)
 
     def _of_name(self, node: ast.expr) -> Operators:
         """The operators of an object of the class here that ``node`` names."""

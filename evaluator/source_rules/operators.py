@@ -8,6 +8,7 @@ from typing import Final
 
 from evaluator.candidates.candidate import parse_quietly
 from evaluator.source_flags.module import Module
+from evaluator.source_rules.foreign import Foreign
 from evaluator.source_rules.layers import REFERENCE, Layers
 from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
 from evaluator.source_rules.program import Place, Program, is_super
@@ -38,11 +39,14 @@ def operator_calls(program: Program, reference: str | None) -> Iterator[Call]:
     of_reference: frozenset[str] = frozenset()
     if reference is not None and _uses_reference(program):
         original = Program(Module(parse_quietly(reference)), root="Model")
-        layers = Layers(original, frozenset(), {})
-        of_reference = frozenset().union(*(found for _, _, found in (*layers.calls(), *_of_nodes(original))))
-        inherited = {program.attribute(name): held for (_, name), held in layers.attributes.items()}
-    yield from _of_nodes(program, of_reference)
-    yield from Layers(program, of_reference, inherited).calls()
+        foreign = Foreign(original)
+        layers = Layers(original, foreign, frozenset(), {})
+        calls = (*layers.calls(), *_of_nodes(original, foreign))
+        of_reference = frozenset().union(*(found for _, _, found in calls))
+        inherited = {program.attribute(name): held for name, held in layers.attributes.items()}
+    foreign = Foreign(program)
+    yield from _of_nodes(program, foreign, of_reference)
+    yield from Layers(program, foreign, of_reference, inherited).calls()
 
 
 def _uses_reference(program: Program) -> bool:
@@ -53,25 +57,27 @@ def _uses_reference(program: Program) -> bool:
     )
 
 
-def _of_nodes(program: Program, of_reference: frozenset[str] = frozenset()) -> Iterator[Call]:
+def _of_nodes(program: Program, foreign: Foreign, of_reference: frozenset[str] = frozenset()) -> Iterator[Call]:
     for node in program.nodes:
         if isinstance(node, ast.expr | ast.stmt) and not program.in_kernel(node):
-            yield from ((node.lineno, words, found) for words, found in _of_node(program, node, of_reference) if found)
+            for words, found in _of_node(program, foreign, node, of_reference):
+                if found:
+                    yield node.lineno, words, found
 
 
 def _of_node(
-    program: Program, node: ast.expr | ast.stmt, of_reference: frozenset[str]
+    program: Program, foreign: Foreign, node: ast.expr | ast.stmt, of_reference: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
     match node:
         case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()):
             yield "@", frozenset({"matmul"})
         case ast.Call(func=function, args=args):
-            yield from _method(program, function)
+            yield from _method(program, foreign, function)
             path = program.path(function)
             if path in _BY_NAME and args:
                 name = (program.module.text(args[0]) or "").rpartition(".")[2]
                 yield f"{path}({name!r})", operators_of(name)
-            elif path == "builtins.getattr" and len(args) > 1 and not program.is_foreign(args[0]):
+            elif path == "builtins.getattr" and len(args) > 1 and not foreign.is_foreign(args[0]):
                 # Of a tensor: those of torch's own modules have a path.
                 name = program.module.text(args[1]) or ""
                 if program.path(node) is None and name.strip("_") in TENSOR_METHODS:
@@ -82,7 +88,7 @@ def _of_node(
             yield path, _of_path(path, of_reference)
 
 
-def _method(program: Program, function: ast.expr) -> Iterator[tuple[str, frozenset[str]]]:
+def _method(program: Program, foreign: Foreign, function: ast.expr) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the operator where ``function``, or the value that it names, is a method of a tensor."""
     if isinstance(function, ast.Name):
         values = program.assigned.get(program.place(function) or (None, ""), [])
@@ -92,7 +98,7 @@ def _method(program: Program, function: ast.expr) -> Iterator[tuple[str, frozens
         match value:
             case ast.Attribute(value=base, attr=name) if name.strip("_") in TENSOR_METHODS | {"rmatmul", "imatmul"}:
                 known = not (program.path(value) or "builtins.").startswith("builtins.")
-                if not (known or program.is_foreign(base) or is_super(base)):
+                if not (known or foreign.is_foreign(base) or is_super(base)):
                     yield f".{name}", operators_of(name)
 
 

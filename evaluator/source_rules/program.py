@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import Counter
 from functools import cached_property
 from typing import Final
 
 from evaluator.candidates.candidate import CLASS_NAME
-from evaluator.source_flags.extensions import builds_extension
 from evaluator.source_flags.module import Function, Module
 from evaluator.source_rules.assignments import assignments
+from evaluator.source_rules.handing import Handing
+from evaluator.source_rules.kin import Kin
 from evaluator.source_rules.reach import unreached
 
-__all__ = ["Place", "Program", "is_super"]
+__all__ = ["Place", "Program", "is_attribute", "is_super"]
 
 Place = tuple[ast.AST | None, str]
-"""A variable: the function that has it, ``None`` for the module, and its name. Attributes have ``_OF`` there."""
+"""A variable: the function that has it, ``None`` for the module, and its name.
+
+An attribute has there the class whose method writes it to ``self``, or ``_OF``.
+"""
 
 _OF: Final = ast.Pass()
-"""Stands for all objects together: attributes are told apart by their names alone."""
+"""Stands for all objects whose class is not known."""
 _MAX_STEPS: Final = 12
-_NO_TENSORS: Final = ("numpy.", "math.", "logging.", "time.", "json.", "random.", "os.", "pathlib.", "re.", "ctypes.")
-"""Packages whose functions return no tensor."""
-_NO_TENSOR: Final = frozenset(
-    f"builtins.{name}"
-    for name in ("int", "float", "str", "bool", "len", "range", "list", "dict", "set", "tuple", "open")
-)
 _TABLES: Final = frozenset({"__dict__", "__wrapped__"})
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -42,9 +41,9 @@ class Program:
         self.module = module
         self._root = root
         self._paths: dict[ast.AST, str | None] = {}
-        self._foreign: dict[ast.AST, bool] = {}
-        self._foreign_places: dict[Place, bool] = {}
-        self._attribute_paths: dict[str, str | None] = {}
+        self._attribute_paths: dict[tuple[ast.ClassDef | None, str], str | None] = {}
+        self._classes_of: dict[Place, ast.ClassDef | None] = {}
+        self._values: dict[Place, list[ast.expr | None]] = {}
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -71,14 +70,23 @@ class Program:
         return found
 
     @cached_property
-    def _locals(self) -> dict[ast.AST, set[str]]:
-        """The names that each function binds for itself."""
-        found: dict[ast.AST, set[str]] = {}
+    def _of_attributes(self) -> dict[str, list[ast.expr | None]]:
+        """The values of all attributes of one name together."""
+        found: dict[str, list[ast.expr | None]] = {}
+        for place, values in self.assigned.items():
+            if is_attribute(place):
+                found.setdefault(place[1], []).extend(values)
+        return found
+
+    @cached_property
+    def _locals(self) -> dict[ast.AST, Counter[str]]:
+        """The names that each function binds for itself, with the number of places where it does."""
+        found: dict[ast.AST, Counter[str]] = {}
         shared: dict[ast.AST, set[str]] = {}
         for node in self.module.nodes:
             match node:
                 case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                    names = {name}
+                    bound = name
                 case ast.Global(names=given):
                     function = self._function_around(node)
                     if function is not None:
@@ -88,8 +96,11 @@ class Program:
                     continue
             function = self._function_around(node)
             if function is not None:
-                found.setdefault(function, set()).update(names)
-        return {function: names - shared.get(function, set()) for function, names in found.items()}
+                found.setdefault(function, Counter())[bound] += 1
+        for function, names in shared.items():
+            for name in names:
+                found.get(function, Counter[str]()).pop(name, None)
+        return found
 
     @cached_property
     def stars(self) -> list[str]:
@@ -125,15 +136,89 @@ class Program:
     def place(self, node: ast.AST) -> Place | None:
         """Return the variable or attribute that ``node`` reads or writes."""
         match node:
-            case ast.Attribute(attr=name):
-                return _OF, name
+            case ast.Attribute(value=base, attr=name):
+                return self._owner(base) or _OF, name
             case ast.Name(id=name) | ast.arg(arg=name):
                 return self._scope_of(node, name), name
         return None
 
     def attribute(self, name: str) -> Place:
-        """Return the place of attributes called ``name``."""
+        """Return the place of attributes called ``name`` of unknown objects."""
         return _OF, name
+
+    def variable(self, node: ast.expr, steps: int = _MAX_STEPS) -> Place | None:
+        """Return the variable or attribute that ``node`` reads, with the class of its object where that is known."""
+        if isinstance(node, ast.Attribute):
+            return self.class_of(node.value, steps) or _OF, node.attr
+        return self.place(node)
+
+    def places(self, variable: Place) -> list[Place] | None:
+        """Return the places whose values ``variable`` may have; ``None`` for an attribute of an unknown object."""
+        owner, name = variable
+        if not is_attribute(variable):
+            return [variable]
+        kin = self._kin.of(owner) if isinstance(owner, ast.ClassDef) else None
+        return None if kin is None else [(_OF, name), *((each, name) for each in kin)]
+
+    def values(self, variable: Place) -> list[ast.expr | None]:
+        """Return the values that ``variable`` may have; ``None`` for one that is not written out."""
+        if variable not in self._values:
+            places = self.places(variable)
+            if places is None:
+                found = self._of_attributes.get(variable[1], [])
+            else:
+                found = [value for place in places for value in self.assigned.get(place, [])]
+            # A parameter that nothing else is assigned to.
+            self._values[variable] = [*self.handing.given.get(variable, found)] if found == [None] else found
+        return self._values[variable]
+
+    def class_of(self, node: ast.expr, steps: int = _MAX_STEPS) -> ast.ClassDef | None:
+        """Return the class in the source of which ``node`` is an object, or which it is; ``None`` if unsure."""
+        owner = self._owner(node)
+        if owner is not None or steps == 0:
+            return owner
+        match node:
+            case ast.Call(func=ast.Name() as function):
+                return None if self.is_itself(function) else self._owner(function)
+            case ast.Name() | ast.Attribute():
+                variable = self.variable(node, steps - 1)
+                return None if variable is None else self._class_of_all(variable, steps)
+        return None
+
+    def _class_of_all(self, variable: Place, steps: int) -> ast.ClassDef | None:
+        """The class of every value of ``variable``."""
+        if variable not in self._classes_of:
+            # Meanwhile, for a name that leads back to itself.
+            self._classes_of[variable] = None
+            values = self.values(variable)
+            found = {None if value is None else self.class_of(value, steps - 1) for value in values}
+            self._classes_of[variable] = found.pop() if len(found) == 1 else None
+        return self._classes_of[variable]
+
+    def _owner(self, node: ast.expr) -> ast.ClassDef | None:
+        """The class here that ``node`` names, or of which it is ``self``."""
+        if not isinstance(node, ast.Name):
+            return None
+        if self.is_itself(node):
+            class_ = self.class_around(node)
+            return None if class_ is None else self._one_of(class_)
+        known = self.defined.get(node.id)
+        return known if isinstance(known, ast.ClassDef) and self._scope_of(node, node.id) is None else None
+
+    @cached_property
+    def handing(self) -> Handing:
+        """The calls of functions here, with the arguments that they hand on."""
+        return Handing(self.module, self.nodes, self.defined)
+
+    @cached_property
+    def _kin(self) -> Kin:
+        named = {name: node for name, node in self.defined.items() if isinstance(node, ast.ClassDef)}
+        return Kin((node for node in self.module.nodes if isinstance(node, ast.ClassDef)), named)
+
+    def _one_of(self, class_: ast.ClassDef) -> ast.ClassDef:
+        """One for all definitions of a class, in the branches of an ``if``, say."""
+        known = self.defined.get(class_.name)
+        return known if isinstance(known, ast.ClassDef) and _is_top(self.module, class_) else class_
 
     def path(self, node: ast.expr, steps: int = _MAX_STEPS) -> str | None:
         """Return the full name that ``node`` refers to, as ``Module.dotted``, and through attributes and tables.
@@ -173,41 +258,6 @@ class Program:
                     return f"{base_path}.{attribute}" if base_path and attribute else None
         return None
 
-    def is_foreign(self, node: ast.expr | None, steps: int = _MAX_STEPS) -> bool:
-        """Whether ``node`` is certainly no tensor: an extension, an object of a class here, a module, a number."""
-        if node is None or steps == 0:
-            return False
-        if node not in self._foreign:
-            self._foreign[node] = False
-            self._foreign[node] = self._is_foreign(node, steps)
-        return self._foreign[node]
-
-    def _is_foreign(self, node: ast.expr, steps: int) -> bool:
-        match node:
-            case ast.Constant() | ast.List() | ast.Tuple() | ast.Dict() | ast.Set() | ast.JoinedStr():
-                return True
-            case ast.Call():
-                return self._makes_foreign(node, steps)
-            case ast.Name() | ast.Attribute():
-                if self.is_itself(node):
-                    return True
-                path = self.path(node)
-                if path is not None:
-                    return not path.startswith(("builtins.", "torch.Tensor"))
-                if isinstance(node, ast.Name) and node.id in self.defined:
-                    return True
-                return self._holds_foreign(self.place(node) or (None, ""), steps)
-        return False
-
-    def _holds_foreign(self, place: Place, steps: int) -> bool:
-        """Whether every value of the variable or attribute is foreign."""
-        if place not in self._foreign_places:
-            self._foreign_places[place] = False
-            values = self.assigned.get(place, [])
-            found = bool(values) and all(self.is_foreign(value, steps - 1) for value in values)
-            self._foreign_places[place] = found
-        return self._foreign_places[place]
-
     @cached_property
     def defined(self) -> dict[str, ast.AST]:
         """The functions and classes at the top level, by name."""
@@ -217,54 +267,32 @@ class Program:
             if isinstance(node, Function | ast.ClassDef) and _is_top(self.module, node)
         }
 
-    @cached_property
-    def _builders(self) -> frozenset[str]:
-        """The functions in which an extension is built."""
-        return frozenset(
-            function.name
-            for node in self.module.nodes
-            if isinstance(node, ast.Call) and builds_extension(self.module, node)
-            for function in self.module.functions_around(node)
-        )
-
-    def _makes_foreign(self, call: ast.Call, steps: int) -> bool:
-        if builds_extension(self.module, call):
-            return True
-        path = self.path(call.func)
-        if path is not None:
-            return path.startswith(_NO_TENSORS) or path in _NO_TENSOR
-        match call.func:
-            case ast.Name(id=name):
-                known = self.defined.get(name)
-                return name in self._builders or (isinstance(known, ast.ClassDef) and not self._is_tensor(known))
-            case ast.Attribute(value=base, attr=name):
-                return name in self._builders and self.is_foreign(base, steps - 1)
-        return False
-
     def is_itself(self, node: ast.expr) -> bool:
         """Whether ``node`` is the first parameter of the method around it: an object of a class here, or the class."""
         if not isinstance(node, ast.Name):
             return False
         method = self._scope_of(node, node.id)
         class_ = None if method is None else self.module.parent(method)
-        if not isinstance(method, Function) or not isinstance(class_, ast.ClassDef) or self._is_tensor(class_):
+        if not isinstance(method, Function) or not isinstance(class_, ast.ClassDef) or self.is_tensor(class_):
             return False
         first = next(iter((*method.args.posonlyargs, *method.args.args)), None)
         static = any(self.module.dotted(each) == "builtins.staticmethod" for each in method.decorator_list)
-        only = self.assigned.get((method, node.id)) == [None]
+        only = method is not None and self._locals[method][node.id] == 1
         return first is not None and first.arg == node.id and only and not static
 
-    def _is_tensor(self, class_: ast.ClassDef) -> bool:
+    def is_tensor(self, class_: ast.ClassDef) -> bool:
+        """Whether objects of ``class_`` are tensors."""
         return any((self.module.dotted(base) or "").startswith("torch.Tensor") for base in class_.bases)
 
     def _path_of_attribute(self, node: ast.Attribute, steps: int) -> str | None:
-        if node.attr not in self._attribute_paths:
-            self._attribute_paths[node.attr] = None
-            self._attribute_paths[node.attr] = self._only_path(node, steps)
-        return self._attribute_paths[node.attr]
+        key = self.class_around(node), node.attr
+        if key not in self._attribute_paths:
+            self._attribute_paths[key] = None
+            self._attribute_paths[key] = self._only_path(node, steps)
+        return self._attribute_paths[key]
 
     def _only_path(self, node: ast.Attribute, steps: int) -> str | None:
-        values = self.assigned.get((_OF, node.attr), [])
+        values = self.values(self.variable(node) or (None, ""))
         if not values and (class_ := self.class_around(node)) is not None:
             values = [
                 value
@@ -307,6 +335,11 @@ def _is_top(module: Module, node: ast.AST) -> bool:
     while isinstance(around, ast.If | ast.Try | ast.With | ast.ExceptHandler):
         around = module.parent(around)
     return around is module.tree
+
+
+def is_attribute(place: Place) -> bool:
+    """Whether ``place`` is an attribute, and no variable."""
+    return place[0] is _OF or isinstance(place[0], ast.ClassDef)
 
 
 def is_super(node: ast.expr) -> bool:

@@ -122,6 +122,38 @@ CALLS = {
         """,
         "self.layer = Mine(4, 4)",
     ),
+    "layer of an object of its own": forward(
+        "return self.block.fc(x)",
+        "class Block:\n    def __init__(self):\n        self.fc = nn.Linear(4, 4)\n",
+        "self.block = Block()",
+    ),
+    "layer that a class above holds": f"{IMPORTS}class Base(nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(4, 4)\n"
+    "class ModelNew(Base):\n    def forward(self, x):\n        return self.fc(x)\n",
+    "layer of an unknown object": forward(
+        "return run(self, x)", "def run(model, x):\n    return model.fc(x)\n", "self.fc = nn.Linear(4, 4)"
+    ),
+    "layers in pairs": forward(
+        "for i, (name, layer) in enumerate(zip(self.names, self.layers)):\n    x = layer(x)\nreturn x",
+        init="self.layers = nn.ModuleList([nn.Linear(4, 4)]); self.names = []",
+    ),
+    "tensor handed to a function": forward(
+        "return run(ext, x) + run(x, x)",
+        "ext = load_inline('ext', '', functions=['f'])\ndef run(m, x):\n    return m.softmax(x)\n",
+    ),
+    "tensor handed to a function by a map": forward(
+        "return run(ext, x) + list(map(run, [x], [x]))[0]",
+        "ext = load_inline('ext', '', functions=['f'])\ndef run(m, x):\n    return m.softmax(x)\n",
+    ),
+    "tensor in a table": forward(
+        "t = {'m': ext}\nt['x'] = x\nreturn t['x'].softmax(-1)", "ext = load_inline('ext', '', functions=['f'])\n"
+    ),
+    "tensor put into a table elsewhere": forward(
+        "t = {'m': ext}\nt.update(x=x)\nreturn t['x'].softmax(-1)", "ext = load_inline('ext', '', functions=['f'])\n"
+    ),
+    "tensor out of a function": forward(
+        "return go(x).softmax(-1)", "def go(x):\n    if x is None:\n        return None\n    return x\n"
+    ),
     "attention layer": forward("return self.a(x, x, x)", init="self.a = nn.MultiheadAttention(4, 4)"),
     "inherited reference": f"{IMPORTS}from model import Model\nclass ModelNew(Model):\n    pass\n",
     "reference under another name": "import model\nModelNew = model.Model\n",
@@ -212,6 +244,46 @@ LOOKS_ALIKE = {
         "return ext().softmax(x)",
         "SOURCE = ''\ndef ext():\n    return load_inline('ext', SOURCE, functions=['softmax'])\n",
     ),
+    "extension out of two functions": forward(
+        "return get().softmax(x)",
+        """
+        _m = None
+        def _build():
+            return load_inline('ext', '', functions=['softmax'])
+        def get():
+            global _m
+            if _m is None:
+                _m = _build()
+            return _m
+        """,
+    ),
+    "extension in a table": forward(
+        "if 'm' not in _C:\n    build()\nreturn _C['m'].softmax(x) + _C.get('m').mm(x)",
+        "_C = {}\ndef build():\n    _C['m'] = load_inline('ext', '', functions=['softmax'])\n",
+    ),
+    "extension handed to autograd": forward(
+        "return Fn.apply(x, ext)",
+        """
+        ext = load_inline('ext', '', functions=['softmax'])
+        class Fn(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, m):
+                return m.softmax(x)
+        """,
+    ),
+    "extension handed to its own object": forward(
+        "return self.block(x)",
+        """
+        ext = load_inline('ext', '', functions=['softmax'])
+        class Block(nn.Module):
+            def __init__(self, ext):
+                super().__init__()
+                self.ext = ext
+            def forward(self, x):
+                return self.ext.softmax(x)
+        """,
+        "self.block = Block(ext)",
+    ),
     "operator of its own library": forward("return torch.ops.mine.matmul(x, w)"),
     "object of its own class": forward(
         "return Kernels().matmul(x, w)", "class Kernels:\n    def matmul(self, x, w):\n        return x * w\n"
@@ -244,6 +316,42 @@ LOOKS_ALIKE = {
     "own forward over the reference": f"{IMPORTS}from model import Model\nfrom mine import k\n"
     "class ModelNew(Model):\n    def forward(self, x):\n        return k(x, self.linear.weight)\n",
     "inputs of the reference": forward("return x", "from model import get_inputs\n"),
+    "extension's function of a layer's name": forward(
+        "return ext.linear(x, self.linear.weight)",
+        "ext = load_inline('ext', '', functions=['linear'])\n",
+        "self.linear = nn.Linear(4, 4)",
+    ),
+    "extension as an attribute beside a layer": forward(
+        "return self.ops.fc(x, self.fc.weight)",
+        "ext = load_inline('ext', '', functions=['fc'])\n",
+        "self.fc = nn.Linear(4, 4); self.ops = ext",
+    ),
+    "method of its own object of a layer's name": forward(
+        "return self.ops.fc(x)",
+        "class Ops:\n    def fc(self, x):\n        return x\n",
+        "self.fc = nn.Linear(4, 4); self.ops = Ops()",
+    ),
+    "method of a tensor of a layer's name": forward(
+        "return x.norm(dim=1) + x.squeeze(1)", init="self.norm = nn.Linear(4, 4); self.squeeze = nn.Softmax(-1)"
+    ),
+    "weights of the same name in another class": forward(
+        "return self.fc(x)",
+        """
+        class Mine(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return k(x, self.fc.weight)
+        """,
+        "self.fc = Mine()",
+    ),
+    "own kernels beside layers": forward(
+        "for i, (layer, act) in enumerate(zip(self.layers, self.acts)):\n    x = act(x, layer.weight)\nreturn x",
+        "from mine import k\n",
+        "self.layers = nn.ModuleList([nn.Linear(4, 4)]); self.acts = [k]",
+    ),
     "C++ comment": cxx("at::Tensor run(at::Tensor x, at::Tensor w) { return x; /* at::mm(x, w) */ }  // x.mm(w)"),
     "C++ text": cxx('at::Tensor run(at::Tensor x, at::Tensor w) { TORCH_CHECK(x.dim() == 2, "at::mm(x, w)"); }'),
     "C++ function of its own": cxx(
@@ -305,6 +413,11 @@ def test_the_names_of_operators_are_told_apart() -> None:
         "torch.nn.functional.softmax calls softmax",
     ]
     assert breaks(source, Rules(forbidden_operators=("mm", "linear", "log_softmax"))) == []
+
+
+def test_a_list_is_sorted_without_the_operator_of_tensors() -> None:
+    source = forward("s = sorted(x.shape)\ns.sort()\nt = [i for i in s]\nt.sort()\nreturn x.sort()")
+    assert lines_of(source, Rules(forbidden_operators=("sort",))) == ["return x.sort()"]
 
 
 def test_no_more_breaks_than_a_reader_reads_are_kept() -> None:
