@@ -18,6 +18,8 @@ _MAKES_CODE: Final = frozenset(
      "types.ModuleType", "imp.load_source", "code.InteractiveInterpreter", "torch.jit.CompilationUnit",
      "torch.jit.load", "torch.package.PackageImporter", "torch.export.load"}
 )  # fmt: skip
+_TYPES: Final = frozenset({"types.FunctionType", "types.CodeType", "types.ModuleType"})
+_ASKS_FOR_TYPES: Final = frozenset({"builtins.isinstance", "builtins.issubclass", "typing.cast"})
 _NAMES_MODULES: Final = frozenset({"builtins.__import__", "importlib.import_module"})
 _DISPATCHES: Final = (
     "torch._C._dispatch_", "torch._C._jit_", "torch._C._get_operation_overload", "torch._C._get_schema",
@@ -34,11 +36,29 @@ def made_code(program: Program) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Name() | ast.Attribute() if isinstance(node.ctx, ast.Load):
                 path = program.path(node)
-                if path in _MAKES_CODE:
+                if path in _MAKES_CODE and not (path in _TYPES and _is_only_named(program, node)):
                     yield node.lineno, f"{path.removeprefix('builtins.')} makes code at run time"
             case ast.Call(func=function, args=args) if program.path(function) in _NAMES_MODULES:
                 if not args or program.module.text(args[0]) is None:
                     yield node.lineno, "imports a module whose name is computed"
+
+
+def _is_only_named(program: Program, node: ast.expr) -> bool:
+    """Whether ``node`` stands in an annotation, or in a question for a type."""
+    inner: ast.AST = node
+    around = program.module.parent(inner)
+    while isinstance(around, ast.Tuple | ast.List | ast.Subscript | ast.BinOp):
+        inner, around = around, program.module.parent(around)
+    match around:
+        case ast.Call(func=function):
+            return inner is not function and program.path(function) in _ASKS_FOR_TYPES
+        case ast.arg() | ast.Compare():
+            return True
+        case ast.AnnAssign(annotation=annotation):
+            return inner is annotation
+        case ast.FunctionDef(returns=annotation) | ast.AsyncFunctionDef(returns=annotation):
+            return inner is annotation
+    return False
 
 
 def computed_names(program: Program) -> Iterator[tuple[int, str]]:

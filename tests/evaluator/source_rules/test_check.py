@@ -284,6 +284,11 @@ LOOKS_ALIKE = {
         """,
         "self.block = Block(ext)",
     ),
+    "type of a module in an annotation": forward(
+        "e: ModuleType | None = get()\nreturn x if isinstance(e, (types.FunctionType, ModuleType)) else w",
+        "import types\nfrom types import ModuleType\nfrom mine import k\n"
+        "def get(old: ModuleType = None) -> Optional[ModuleType]:\n    return k\n",
+    ),
     "operator of its own library": forward("return torch.ops.mine.matmul(x, w)"),
     "object of its own class": forward(
         "return Kernels().matmul(x, w)", "class Kernels:\n    def matmul(self, x, w):\n        return x * w\n"
@@ -366,6 +371,9 @@ LOOKS_ALIKE = {
 HIDDEN = {
     "exec": forward("exec('y = torch.mat' + 'mul(x, w)')\nreturn x"),
     "eval": forward("return eval('torch.mm')(x, w)"),
+    "module made by its type": forward("return types.ModuleType('m')", "import types\n"),
+    "module made by an alias of its type": forward("make = types.ModuleType\nreturn make('m')", "import types\n"),
+    "function made by its type": forward("return [types.FunctionType][0](x, {})()", "import types\n"),
     "computed name": forward("return getattr(torch, name())(x, w)", "from mine import name\n"),
     "computed name in a table": forward("return torch.__dict__[name()](x, w)", "from mine import name\n"),
     "computed operator": forward("return getattr(torch.ops.aten, ''.join(['m', 'm']))(x, w)"),
