@@ -25,6 +25,8 @@ _DISPATCHES: Final = (
     "torch._C._dispatch_", "torch._C._jit_", "torch._C._get_operation_overload", "torch._C._get_schema",
     "torch._C._maybe_call_torch_function_for_op_packet", "torch._library.",
 )  # fmt: skip
+_SETS: Final = ("torch._C._jit_set_", "torch._C._jit_override_can_fuse_")
+"""Settings of the compiler, which call nothing."""
 _NAMESPACES: Final = frozenset({"builtins.globals", "builtins.locals"})
 _ASKS: Final = frozenset({"builtins.hasattr", "builtins.getattr", "builtins.isinstance", "builtins.print"})
 _DUNDERS: Final = frozenset({"__getattribute__", "__getattr__", "__dict__"})
@@ -85,7 +87,8 @@ def computed_names(program: Program) -> Iterator[tuple[int, str]]:
 def _whole(program: Program, node: ast.Name | ast.Attribute) -> Iterator[tuple[int, str]]:
     path = program.path(node) or ""
     around = program.module.parent(node)
-    if isinstance(node.ctx, ast.Load) and path.startswith(_DISPATCHES) and not isinstance(around, ast.Attribute):
+    dispatches = path.startswith(_DISPATCHES) and not path.startswith(_SETS)
+    if dispatches and isinstance(node.ctx, ast.Load) and not isinstance(around, ast.Attribute):
         yield node.lineno, f"calls by {path}"
     if path not in LIBRARIES or path == "torch.Tensor" or not isinstance(node.ctx, ast.Load):
         return

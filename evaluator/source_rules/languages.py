@@ -11,10 +11,15 @@ from evaluator.source_flags.extensions import Extension, builds_extension
 from evaluator.source_flags.kernels import unused_extensions, unused_triton_kernels
 from evaluator.source_flags.module import Module
 
-__all__ = ["OTHER", "kernel_languages"]
+__all__ = ["OTHER", "TRITON", "kernel_languages"]
 
 OTHER: Final = "other"
 """A kernel by other means than the languages that a rule can name, or one whose language cannot be told."""
+
+TRITON: Final = frozenset(
+    {"triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit", "triton.experimental.gluon._runtime.jit"}
+)
+"""The functions under which Triton compiles, Gluon among them."""
 
 _OTHER_PACKAGES: Final = frozenset({"numba", "cupy", "pycuda", "cutlass", "tilelang", "helion", "warp", "cuda", "jax"})
 _OTHER_MEANS: Final = ("ctypes.CDLL", "ctypes.cdll", "ctypes.PyDLL", "torch.ops.load_library", "cffi.FFI")
@@ -51,9 +56,9 @@ def _of_node(module: Module, node: ast.AST) -> Iterator[tuple[str, int, str]]:
             yield language, node.lineno, f"builds an extension in {_NAMES[language]}"
         case ast.FunctionDef(name=name, lineno=line, decorator_list=decorators):
             plain = [item.func if isinstance(item, ast.Call) else item for item in decorators]
-            if any(module.dotted(item) == "triton.jit" for item in plain):
+            if any(module.dotted(item) in TRITON for item in plain):
                 yield "triton", line, f"{name[:60]} is a kernel in Triton"
-        case ast.Call(func=function, args=[_, *_], lineno=line) if module.dotted(function) == "triton.jit":
+        case ast.Call(func=function, args=[_, *_], lineno=line) if module.dotted(function) in TRITON:
             yield "triton", line, "compiles a kernel in Triton"
         case ast.Attribute(lineno=line) | ast.Name(lineno=line) if isinstance(node.ctx, ast.Load):
             path = module.dotted(node) or ""
@@ -67,10 +72,11 @@ def _of_build(module: Module, call: ast.Call) -> str:
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     path = module.dotted(call.func) or ""
     if path.endswith(".load_inline"):
-        cuda = given.get("cuda_sources", call.args[2] if len(call.args) > 2 else None)
-        if None in given or any(isinstance(argument, ast.Starred) for argument in call.args):
-            return OTHER
-        return "cpp" if cuda is None or module.texts(cuda) in ((), ("",)) else "cuda"
+        unpacked = any(isinstance(argument, ast.Starred) for argument in call.args)
+        cuda = given.get("cuda_sources", call.args[2] if len(call.args) > 2 and not unpacked else None)
+        if cuda is not None and module.texts(cuda) not in ((), ("",)):
+            return "cuda"
+        return OTHER if unpacked or None in given else "cpp"
     sources = given.get("sources", call.args[1] if len(call.args) > 1 else None)
     ends = _endings(module, sources)
     if path.endswith(".CUDAExtension") or any(end in _CUDA_ENDS for end in ends):

@@ -13,6 +13,7 @@ from evaluator.source_flags.module import Function, Module
 from evaluator.source_rules.assignments import assignments
 from evaluator.source_rules.handing import Handing
 from evaluator.source_rules.kin import Kin
+from evaluator.source_rules.languages import TRITON
 from evaluator.source_rules.reach import unreached
 
 __all__ = ["Place", "Program", "is_attribute", "is_super"]
@@ -327,7 +328,7 @@ class Program:
 
     def _is_triton(self, decorators: list[ast.expr]) -> bool:
         plain = (item.func if isinstance(item, ast.Call) else item for item in decorators)
-        return any((self.module.dotted(item) or "") in ("triton.jit", "triton.runtime.jit.jit") for item in plain)
+        return any(self.module.dotted(item) in TRITON for item in plain)
 
 
 def _is_top(module: Module, node: ast.AST) -> bool:

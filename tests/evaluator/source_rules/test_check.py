@@ -289,6 +289,7 @@ LOOKS_ALIKE = {
         "import types\nfrom types import ModuleType\nfrom mine import k\n"
         "def get(old: ModuleType = None) -> Optional[ModuleType]:\n    return k\n",
     ),
+    "setting of the compiler": forward("torch._C._jit_set_profiling_mode(False)\nreturn x"),
     "operator of its own library": forward("return torch.ops.mine.matmul(x, w)"),
     "object of its own class": forward(
         "return Kernels().matmul(x, w)", "class Kernels:\n    def matmul(self, x, w):\n        return x * w\n"
@@ -451,6 +452,20 @@ LANGUAGES = {
     "CUDA in a comment": (forward("# load_inline(cuda_sources=SOURCE)\nreturn x"), {"torch"}),
     "CUDA out of a file": (forward("return e.run(x)", "e = load('e', [str(HERE / 'run.cu'), 'run.cpp'])\n"), {"cuda"}),
     "C++ out of a file": (forward("return e.run(x)", "e = load('e', sources=['run.cpp'])\n"), {"cpp"}),
+    "CUDA beside unknown options": (cxx("", arguments="cuda_sources=SOURCE, **options"), {"cuda"}),
+    "C++ beside unknown options": (cxx("", arguments="**options"), {OTHER}),
+    "sources that are unpacked": (forward("return e.f(x)", "e = load_inline('e', *a, b, functions=['f'])\n"), {OTHER}),
+    "Triton by its module": (
+        forward("kernel[(1,)](x)\nreturn x", "from triton.runtime.jit import jit\n" + KERNEL.replace("triton.", "")),
+        {"triton"},
+    ),
+    "Gluon": (
+        forward(
+            "kernel[(1,)](x)\nreturn x",
+            "from triton.experimental import gluon\n" + KERNEL.replace("triton", "gluon"),
+        ),
+        {"triton"},
+    ),
     "unknown files": (forward("return e.run(x)", "e = load('e', files())\n"), {OTHER}),
     "both": (forward("kernel[(1,)](x)\nreturn e.run(x)", KERNEL + "e = load('e', ['run.cu'])\n"), {"cuda", "triton"}),
     "CUDA at run time": (forward("return torch.cuda._compile_kernel(S, 'k')(x)", "S = ''\n"), {"cuda"}),
