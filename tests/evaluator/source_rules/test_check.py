@@ -197,6 +197,17 @@ CALLS = {
     "C++ functional": cxx("auto run(at::Tensor x, at::Tensor w) { return torch::nn::functional::linear(x, w); }"),
     "C++ without a namespace": cxx("using namespace at;\nTensor run(Tensor x, Tensor w) { return matmul(x, w); }"),
     "CUDA library": cxx("void run(float* x, float* w) { cublasSgemm(h, n, n, 4, 4, 4, &a, x, 4, w, 4, &b, y, 4); }"),
+    "C++ by another name of a namespace": cxx(
+        "namespace F = torch::nn::functional;\nauto run(at::Tensor x, at::Tensor w) { return F::softmax(x, 1); }"
+    ),
+    "C++ beside device code": cxx(
+        "using namespace at;\n__global__ void k(float* x) { x[0] = max(x[0], 0); }\n"
+        "Tensor run(Tensor x, Tensor w) { k<<<1, 1>>>(p); return matmul(x, w); }"
+    ),
+    "C++ that is marked as device code": cxx(
+        "using namespace at;\n__host__ __device__ Tensor run(Tensor x, Tensor w) { return matmul(x, w); }"
+    ),
+    "softmax of cuDNN": cxx("void run() { cudnnSoftmaxForward(h, a, m, &one, d, x, &zero, d, y); }"),
     "C++ in parts": forward(
         "return ext.run(x, w)",
         "PART = 'at::Tensor run(at::Tensor x, at::Tensor w) { return at::mm(x, w); }'\n"
@@ -363,6 +374,13 @@ LOOKS_ALIKE = {
     "C++ function of its own": cxx(
         "using namespace torch;\nTensor softmax(Tensor x) { return x; }\nTensor run(Tensor x) { return softmax(x); }"
     ),
+    "device code": cxx(
+        "using namespace at;\n"
+        "template <typename T> __device__ __forceinline__ T go(T x) { if (x) { return softmax(x); } }\n"
+        "__global__ void __launch_bounds__(256) k(V v, float* x) { x[0] = v.matmul(x) + linear(x[1]); }\n"
+        "Tensor run(Tensor x, Tensor w) { k<<<1, 256>>>(p); return x; }"
+    ),
+    "descriptor of cuDNN": cxx("void run() { cudnnSoftmaxMode_t m; cudnnGetConvolutionForwardAlgorithm_v7(h); }"),
     "C++ method of its own": cxx(
         "struct V { float matmul(V w) const { return 0; } };\nfloat run(V x, V w) { return x.matmul(w); }"
     ),
@@ -564,6 +582,8 @@ def test_an_honest_candidate_breaks_no_rule_that_it_keeps(case: Case) -> None:
 LONG = {
     **HOSTILE,
     "many calls in C++": cxx("x = at::mm(x, w); x.sum(); cublasSgemm(x);" * 6000),
+    "much device code": cxx("using namespace at;\n" + "__device__ {" * 40_000 + "}" * 40_000),
+    "many namespaces in C++": cxx("".join(f"namespace a{i} = at; a{i}::mm(x);" for i in range(12_000))),
     "many names in C++": cxx("using namespace at;\n" + "".join(f"{'_' * (i % 90)}mm{i}(x);" for i in range(20_000))),
     "many spellings": cxx("using namespace at;\n" + "".join(f"m{'_' * i}m(x);" for i in range(700))),
     "attributes in a circle": forward("self.a = self.b\nself.b = self.a\n" * 3000 + "return self.a.mm(x)"),
