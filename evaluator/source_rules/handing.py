@@ -34,6 +34,15 @@ class Handing:
         return found
 
     @cached_property
+    def _inner(self) -> dict[str, list[Function]]:
+        """The functions within functions, by name."""
+        found: dict[str, list[Function]] = {}
+        for node in self._nodes:
+            if isinstance(node, Function) and isinstance(self._module.parent(node), Function):
+                found.setdefault(node.name, []).append(node)
+        return found
+
+    @cached_property
     def returns(self) -> dict[Function, list[ast.expr]]:
         """The values that each function returns."""
         found: dict[Function, list[ast.expr]] = {}
@@ -54,6 +63,8 @@ class Handing:
                 known = self._defined.get(name)
                 if isinstance(known, Function):
                     return [(known, 0)]
+                if known is None:
+                    return [(inner, 0) for inner in self._inner.get(name, [])[:_MAX_FUNCTIONS]]
                 return [(method, 1) for method in _methods_of(known, "__init__")]
             case ast.Attribute(value=ast.Name(id=class_name), attr="apply") if self._is_autograd(class_name):
                 return [(method, 1) for method in _methods_of(self._defined[class_name], "forward")]

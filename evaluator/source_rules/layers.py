@@ -19,7 +19,7 @@ REFERENCE: Final = "model.Model"
 
 Operators = frozenset[str]
 _NONE: Final[Operators] = frozenset()
-_FORWARD: Final = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
+_FORWARD: Final = frozenset({"forward", "_conv_forward", "__call__", "_call_impl", "_wrapped_call_impl"})
 _SAME: Final = frozenset(
     {"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "eval", "train", "requires_grad_", "apply", "type",
      "values", "items", "pop", "get"}
@@ -45,6 +45,8 @@ _METHODS: Final = TENSOR_METHODS | {
     "reshape", "scatter", "select", "split", "squeeze", "transpose", "unflatten", "unsqueeze", "view",
 }  # fmt: skip
 """Methods of tensors whose names layers have as well."""
+_RETURNED: Final = "return"
+"""Stands for the values that a function returns: no variable has this name."""
 _MAX_ROUNDS: Final = 6
 _MAX_NESTING: Final = 40
 
@@ -66,6 +68,7 @@ class Layers:
         self._foreign = foreign
         self._of_reference = of_reference
         self._held: dict[Place, Operators] = {}
+        self._classes_held: dict[Place, Operators] = {}
         self._of_all: Operators = _NONE
         self._of_attributes: dict[str, Operators] = {}
         self._classes = {name: node for name, node in program.defined.items() if isinstance(node, ast.ClassDef)}
@@ -114,7 +117,10 @@ class Layers:
     def _fill(self) -> None:
         for _ in range(_MAX_ROUNDS):
             before = dict(self._held)
+            self._classes_held.clear()
             self._of_all = _NONE.union(*self._of_attributes.values())
+            for function, returned in self._program.handing.returns.items():
+                self._add((function, _RETURNED), self._all(returned))
             for place, values in self._program.assigned.items():
                 for value in values:
                     self._add(place, self._makes(value))
@@ -205,7 +211,35 @@ class Layers:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME | _PARTS:
             own = call.func.attr in _PARTS and self._program.is_itself(call.func.value)
             return self._of_all if own else self._makes(call.func.value, nesting)
-        return self._of_name(call.func)
+        called = self._program.handing.called(call.func)
+        returned = (self._held.get((function, _RETURNED), _NONE) for function, _ in called)
+        return self._of_name(call.func).union(self._of_classes(call.func), *returned)
+
+    def _of_classes(self, node: ast.expr | None, nesting: int = _MAX_NESTING) -> Operators:
+        """The operators of objects of the classes of torch that ``node`` may be, or has as its items."""
+        if node is None or nesting == 0:
+            return _NONE
+        nesting -= 1
+        match node:
+            case ast.Name() | ast.Attribute():
+                path, variable = self._program.path(node), self._program.variable(node)
+                if path is not None or variable is None:
+                    return self._of_path(path)
+                if variable not in self._classes_held:
+                    # Meanwhile, for a name that leads back to itself.
+                    self._classes_held[variable] = _NONE
+                    found = (self._of_classes(value, nesting) for value in self._program.values(variable))
+                    self._classes_held[variable] = _NONE.union(*found)
+                return self._classes_held[variable]
+            case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner, attr="get" | "pop")):
+                return self._of_classes(inner, nesting)
+            case ast.Dict(values=items) | ast.List(elts=items) | ast.Tuple(elts=items):
+                return _NONE.union(*(self._of_classes(item, nesting) for item in items))
+            case ast.IfExp(body=first, orelse=second):
+                return self._of_classes(first, nesting) | self._of_classes(second, nesting)
+            case ast.Lambda(body=body):
+                return self._makes(body, nesting)
+        return _NONE
 
     def _of_variable(self, node: ast.Name | ast.Attribute) -> Operators:
         variable = self._program.variable(node)

@@ -26,7 +26,7 @@ LIBRARIES: Final = frozenset(
 """The modules and classes of torch that have operators."""
 _OTHERS: Final = ("torch.backends.", "torch.distributions.", "torch.optim.", "torch.nn.init.", "torch.ops.")
 _OPERATORS: Final = ("torch.ops.aten.", "torch.ops.prims.", "torch.ops.mkldnn.", "torch.ops.quantized.")
-_ENDS: Final = frozenset({"forward", "__call__", "apply", "default", "out", "__wrapped__", "__func__"})
+_ENDS: Final = frozenset({"forward", "_conv_forward", "__call__", "apply", "default", "out", "__wrapped__", "__func__"})
 _BY_NAME: Final = frozenset({"operator.attrgetter", "operator.methodcaller"})
 
 

@@ -154,6 +154,32 @@ CALLS = {
     "tensor out of a function": forward(
         "return go(x).softmax(-1)", "def go(x):\n    if x is None:\n        return None\n    return x\n"
     ),
+    "layer out of a function": forward(
+        "return self.f(x)",
+        "def make(n):\n    return nn.Sequential(nn.Linear(n, n), nn.ReLU())\n",
+        "self.f = nn.Sequential(make(3), make(4))",
+    ),
+    "layer out of a function within": forward(
+        "return self.f(x)",
+        init="\n        def make(n):\n            return nn.Linear(n, n)\n        self.f = nn.Sequential(make(3))",
+    ),
+    "layer out of a method": f"{IMPORTS}class ModelNew(nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n        self.f = self.made(3)\n"
+    "    def made(self, n):\n        layers = []\n        layers.append(nn.Linear(n, n))\n"
+    "        return nn.Sequential(*layers)\n"
+    "    def forward(self, x):\n        return self.f(x)\n",
+    "layer of a class in a table": forward(
+        "return self.f(x)", "ACT = {'relu': nn.ReLU, 'soft': nn.Softmax}\n", "self.f = ACT['soft'](-1)"
+    ),
+    "layer of a class that is handed on": forward(
+        "return self.f(x)", "def make(kind):\n    return kind(4, 4)\n", "self.f = make(nn.Linear)"
+    ),
+    "layer out of a lambda": forward("return self.f(x)", "make = lambda: nn.Linear(3, 3)\n", "self.f = make()"),
+    "half of a layer's forward": forward(
+        "return self.f._conv_forward(x, w, None)",
+        "class Mine(nn.Linear):\n    pass\n",
+        "self.f = Mine(4, 4)",
+    ),
     "attention layer": forward("return self.a(x, x, x)", init="self.a = nn.MultiheadAttention(4, 4)"),
     "inherited reference": f"{IMPORTS}from model import Model\nclass ModelNew(Model):\n    pass\n",
     "reference under another name": "import model\nModelNew = model.Model\n",
@@ -301,6 +327,11 @@ LOOKS_ALIKE = {
         "def get(old: ModuleType = None) -> Optional[ModuleType]:\n    return k\n",
     ),
     "setting of the compiler": forward("torch._C._jit_set_profiling_mode(False)\nreturn x"),
+    "weights of a layer out of a function": forward(
+        "return k(x, self.f.weight, make(3).bias)",
+        "from mine import k\ndef make(n):\n    return nn.Linear(n, n)\nKINDS = {'linear': nn.Linear}\n",
+        "self.f = make(3); self.g = KINDS['linear'](4, 4)",
+    ),
     "operator of its own library": forward("return torch.ops.mine.matmul(x, w)"),
     "object of its own class": forward(
         "return Kernels().matmul(x, w)", "class Kernels:\n    def matmul(self, x, w):\n        return x * w\n"
@@ -588,6 +619,13 @@ LONG = {
     "many spellings": cxx("using namespace at;\n" + "".join(f"m{'_' * i}m(x);" for i in range(700))),
     "attributes in a circle": forward("self.a = self.b\nself.b = self.a\n" * 3000 + "return self.a.mm(x)"),
     "layers in layers": forward("self.a = nn.Sequential(self.a, [self.a, [self.a, self.a]])\n" * 1500 + "return x"),
+    "functions of functions": forward(
+        "return f1(x)", "".join(f"def f{i}(x):\n    return f{i + 1}(f{i + 2}(x))\n" for i in range(2500))
+    ),
+    "classes of classes": forward(
+        "return x",
+        "".join(f"class A{i + 1}(A{i}):\n    def go(self):\n        return self.a.go(self.b)\n" for i in range(1600)),
+    ),
     "names of names": forward("".join(f"a{i + 1} = a{i} if x else a{i}\n" for i in range(4000)) + "return a9.mm(x)"),
 }
 
