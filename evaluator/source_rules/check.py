@@ -13,7 +13,7 @@ from evaluator.source_flags.module import Module, TooMuchToRead
 from evaluator.source_rules.cxx_operators import CxxText, cxx_texts, hidden_in_cxx, operators_in_cxx
 from evaluator.source_rules.hiding import computed_names, made_code
 from evaluator.source_rules.languages import kernel_languages
-from evaluator.source_rules.operators import operator_calls
+from evaluator.source_rules.operators import ReferenceTooLarge, operator_calls
 from evaluator.source_rules.program import Program
 from evaluator.source_rules.rules import Rules
 
@@ -80,7 +80,13 @@ def _breaks(module: Module, rules: Rules, least_precision: str, reference: str |
 def _of_operators(
     program: Program, texts: Sequence[CxxText], forbidden: frozenset[str], reference: str | None
 ) -> Iterator[Break]:
-    for line, call, operators in (*operator_calls(program, reference), *operators_in_cxx(texts)):
+    calls = [*operators_in_cxx(texts)]
+    try:
+        calls += operator_calls(program, reference)
+    except ReferenceTooLarge:
+        words = "cannot be read: it uses the problem's reference, which is more than anybody could read"
+        yield Break(1, "forbidden_operators", words)
+    for line, call, operators in calls:
         if met := sorted(operators & forbidden):
             yield Break(line, "forbidden_operators", f"{call} calls {', '.join(met)}")
     for line, words in (*computed_names(program), *hidden_in_cxx(texts)):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from evaluator.candidates.candidate import parse_quietly
-from evaluator.source_flags.module import Module
+from evaluator.source_flags.module import Module, TooMuchToRead
 from evaluator.source_rules.foreign import Foreign
 from evaluator.source_rules.layers import REFERENCE, Layers
 from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
 from evaluator.source_rules.program import Place, Program, is_super
 
-__all__ = ["LIBRARIES", "operator_calls"]
+__all__ = ["LIBRARIES", "ReferenceTooLarge", "operator_calls"]
 
 Call = tuple[int, str, frozenset[str]]
 """A line, the call in words, and the operators that it computes."""
@@ -30,23 +30,35 @@ _ENDS: Final = frozenset({"forward", "_conv_forward", "__call__", "apply", "defa
 _BY_NAME: Final = frozenset({"operator.attrgetter", "operator.methodcaller"})
 
 
+class ReferenceTooLarge(ValueError):
+    """The problem's reference, which the candidate uses, is more than anybody could read."""
+
+
 def operator_calls(program: Program, reference: str | None) -> Iterator[Call]:
     """Yield the calls of operators in the Python of ``program``. ``reference``: the source of the problem's reference.
 
-    A candidate that calls the reference's forward calls all that it calls.
+    A candidate that calls the reference's forward calls all that it calls. Raises ``ReferenceTooLarge``.
     """
     inherited: dict[Place, frozenset[str]] = {}
     of_reference: frozenset[str] = frozenset()
     if reference is not None and _uses_reference(program):
-        original = Program(Module(parse_quietly(reference)), root="Model")
-        foreign = Foreign(original)
-        layers = Layers(original, foreign, frozenset(), {})
-        calls = (*layers.calls(), *_of_nodes(original, foreign))
-        of_reference = frozenset().union(*(found for _, _, found in calls))
-        inherited = {program.attribute(name): held for name, held in layers.attributes.items()}
+        try:
+            attributes, of_reference = _of_model(reference)
+        except (TooMuchToRead, RecursionError, MemoryError) as error:
+            raise ReferenceTooLarge from error
+        inherited = {program.attribute(name): held for name, held in attributes.items()}
     foreign = Foreign(program)
     yield from _of_nodes(program, foreign, of_reference)
     yield from Layers(program, foreign, of_reference, inherited).calls()
+
+
+def _of_model(reference: str) -> tuple[Mapping[str, frozenset[str]], frozenset[str]]:
+    """The attributes of the reference's ``Model`` with layers, and the operators that its forward calls."""
+    program = Program(Module(parse_quietly(reference)), root="Model")
+    foreign = Foreign(program)
+    layers = Layers(program, foreign, frozenset(), {})
+    calls = (*layers.calls(), *_of_nodes(program, foreign))
+    return layers.attributes, frozenset().union(*(found for _, _, found in calls))
 
 
 def _uses_reference(program: Program) -> bool:

@@ -15,6 +15,7 @@ LANGUAGES: Final = ("cpp", "cuda", "torch", "triton")
 
 _FIELDS: Final = ("forbidden_operators", "languages", "no_lower_precision")
 _MAX_NAMES: Final = 64
+_MAX_QUOTED: Final = 200
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class Rules:
         """Return the rules in ``data``, a table of any of the fields. Raises ``ValueError`` naming the field."""
         unknown = sorted(set(data) - set(_FIELDS))
         if unknown:
-            raise ValueError(f"there is no rule {unknown[0]!r}; there are {', '.join(_FIELDS)}")
+            raise ValueError(f"there is no rule {_quoted(unknown[0])}; there are {', '.join(_FIELDS)}")
         strict = data.get("no_lower_precision", False)
         if not isinstance(strict, bool):
-            raise ValueError(f"no_lower_precision must be true or false, not {strict!r}")
+            raise ValueError(f"no_lower_precision must be true or false, not {_quoted(strict)}")
         return cls(
             languages=_names(data, "languages", LANGUAGES),
             forbidden_operators=_names(data, "forbidden_operators", tuple(sorted(OPERATORS))),
@@ -85,7 +86,7 @@ def parse_rules(text: str) -> Rules:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, value = (word.strip() for word in part.partition("="))
         if not sign or name in found:
-            raise ValueError(f"a rule is given once, as NAME=VALUE with + between several values, not {part!r}")
+            raise ValueError(f"a rule is given once, as NAME=VALUE with + between several values, not {_quoted(part)}")
         if name == "no_lower_precision":
             found[name] = {"true": True, "false": False}.get(value, value)
         else:
@@ -99,13 +100,17 @@ def rules_text(rules: Rules) -> str:
     return ",".join(f"{name}={'true' if value is True else '+'.join(value)}" for name, value in values)
 
 
+def _quoted(value: object) -> str:
+    return repr(value)[:_MAX_QUOTED]
+
+
 def _names(data: Mapping[str, Any], field: str, known: tuple[str, ...]) -> tuple[str, ...]:
     value = data.get(field)
     if field not in data:
         return ()
     if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_NAMES:
-        raise ValueError(f"{field} must be a list of 1 to {_MAX_NAMES} names, not {value!r}"[:200])
+        raise ValueError(f"{field} must be a list of 1 to {_MAX_NAMES} names, not {_quoted(value)}")
     for name in value:
         if name not in known:
-            raise ValueError(f"{field} may name {', '.join(known)}, and not {name!r}")
+            raise ValueError(f"{field} may name {', '.join(known)}, and not {_quoted(name)}")
     return tuple(sorted(set(value)))

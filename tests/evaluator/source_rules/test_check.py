@@ -647,6 +647,15 @@ def test_what_nobody_could_read_breaks_every_rule() -> None:
     }
 
 
+def test_a_reference_that_nobody_could_read_is_not_called_the_candidates_fault() -> None:
+    reference = REFERENCE + "a = 1\n" * 40_000
+    found = find_breaks(CALLS["inherited reference"], PRODUCTS, least_precision="float32", reference=reference)
+    assert [(each.rule, "reference" in each.message) for each in found] == [("forbidden_operators", True)]
+    assert find_breaks(CALLS["function"], PRODUCTS, least_precision="float32", reference=reference) == breaks(
+        CALLS["function"]
+    )
+
+
 def test_a_candidate_of_the_corpus_that_inherits_the_reference_calls_all_that_it_calls() -> None:
     case = load_case("linear_inherits_model")
     found = breaks(case.source, Rules(forbidden_operators=("linear",)))

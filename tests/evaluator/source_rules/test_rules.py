@@ -41,6 +41,15 @@ def test_rules_with_a_mistake_are_refused_by_name(data: dict[str, Any], names: s
         Rules.from_dict(data)
 
 
+@pytest.mark.parametrize("value", ["x" * 9999, ["x" * 9999], ["x" * 9999] * 65])
+@pytest.mark.parametrize("field", ["forbidden_operators", "languages", "no_lower_precision", "y" * 9999])
+def test_a_mistake_is_not_quoted_at_length(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r"no rule|must be|may name") as raised:
+        Rules.from_dict({field: value})
+    assert "x" * 201 not in str(raised.value)
+    assert "y" * 201 not in str(raised.value)
+
+
 @pytest.mark.parametrize("text", ["languages", "languages=cuda,languages=cpp", "no_lower_precision=yes", "x=y"])
 def test_a_text_with_a_mistake_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"rule|no_lower_precision"):
