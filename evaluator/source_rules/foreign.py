@@ -52,6 +52,10 @@ class Foreign:
         match node:
             case ast.Call():
                 return self._is_made(node, steps)
+            case ast.BoolOp(values=values):
+                return all(self.is_foreign(value, steps - 1) for value in values)
+            case ast.IfExp(body=first, orelse=second):
+                return self.is_foreign(first, steps - 1) and self.is_foreign(second, steps - 1)
             case ast.Subscript(value=ast.Name() | ast.Attribute() as table):
                 return self._are_items(table, steps)
             case ast.Name() | ast.Attribute():
@@ -72,9 +76,22 @@ class Foreign:
             return False
         if variable not in self._variables:
             self._variables[variable] = False
-            values = self._program.values(variable)
-            self._variables[variable] = bool(values) and all(self.is_foreign(value, steps - 1) for value in values)
+            # A variable that keeps its value gets no other one: ext = ext or build().
+            values = [
+                each
+                for value in self._program.values(variable)
+                for each in (value.values if isinstance(value, ast.BoolOp) else [value])
+                if not (isinstance(each, ast.Name | ast.Attribute) and self._program.variable(each) == variable)
+            ]
+            known = bool(values) and all(self.is_foreign(value, steps - 1) for value in values)
+            self._variables[variable] = known or (not values and self._is_property(node, steps))
         return self._variables[variable]
+
+    def _is_property(self, node: ast.Name | ast.Attribute, steps: int) -> bool:
+        """Whether ``node`` is a property of an object here that returns nothing but foreign values."""
+        if not isinstance(node, ast.Attribute) or self._program.class_of(node.value) is None:
+            return False
+        return self._are_returned(node, steps)
 
     def _are_items(self, table: ast.Name | ast.Attribute, steps: int) -> bool:
         """Whether everything in the list or dictionary ``table`` is foreign."""
@@ -147,8 +164,8 @@ class Foreign:
                 if isinstance(known, ast.ClassDef):
                     return not self._program.is_tensor(known)
                 return name in self._builders or self._are_returned(call.func, steps)
-            case ast.Attribute(value=ast.Name() | ast.Attribute() as base, attr="get"):
-                return self._are_items(base, steps)
+            case ast.Attribute(value=ast.Name() | ast.Attribute() as base, attr="get") if self._are_items(base, steps):
+                return True
             case ast.Attribute(value=base, attr=name) if self.is_foreign(base, steps - 1):
                 return name in self._builders or self._are_returned(call.func, steps)
         return False

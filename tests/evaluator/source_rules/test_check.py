@@ -151,6 +151,21 @@ CALLS = {
     "tensor put into a table elsewhere": forward(
         "t = {'m': ext}\nt.update(x=x)\nreturn t['x'].softmax(-1)", "ext = load_inline('ext', '', functions=['f'])\n"
     ),
+    "tensor out of a method": forward(
+        "return Box(x).get().softmax(-1)",
+        "class Box:\n    def __init__(self, x):\n        self.x = x\n    def get(self):\n        return self.x\n",
+    ),
+    "tensor as a property": forward(
+        "return Box(x).y.softmax(-1)",
+        """
+        class Box:
+            def __init__(self, x):
+                self.x = x
+            @property
+            def y(self):
+                return self.x
+        """,
+    ),
     "tensor out of a function": forward(
         "return go(x).softmax(-1)", "def go(x):\n    if x is None:\n        return None\n    return x\n"
     ),
@@ -297,6 +312,34 @@ LOOKS_ALIKE = {
     "extension in a table": forward(
         "if 'm' not in _C:\n    build()\nreturn _C['m'].softmax(x) + _C.get('m').mm(x)",
         "_C = {}\ndef build():\n    _C['m'] = load_inline('ext', '', functions=['softmax'])\n",
+    ),
+    "extension of a class": forward(
+        "return Ext.get().softmax(x)",
+        """
+        class Ext:
+            mod = None
+            @classmethod
+            def get(cls):
+                if cls.mod is None:
+                    cls.mod = build()
+                return cls.mod
+        def build():
+            return load_inline('ext', '', functions=['softmax'])
+        """,
+    ),
+    "extension as a property": forward(
+        "return self.ops.ext.softmax(x) + self.ops.ext.fc(x)",
+        """
+        def build():
+            return load_inline('ext', '', functions=['softmax', 'fc'])
+        class Ops:
+            _ext = None
+            @property
+            def ext(self):
+                self._ext = self._ext or build()
+                return self._ext
+        """,
+        "self.ops = Ops(); self.fc = nn.Linear(4, 4)",
     ),
     "extension handed to autograd": forward(
         "return Fn.apply(x, ext)",
