@@ -213,9 +213,9 @@ class Layers:
             return self._of_all if own else self._makes(call.func.value, nesting)
         called = self._program.handing.called(call.func)
         returned = (self._held.get((function, _RETURNED), _NONE) for function, _ in called)
-        return self._of_name(call.func).union(self._of_classes(call.func), *returned)
+        return self._of_name(call.func).union(self._of_classes(call.func, nesting), *returned)
 
-    def _of_classes(self, node: ast.expr | None, nesting: int = _MAX_NESTING) -> Operators:
+    def _of_classes(self, node: ast.expr | None, nesting: int) -> Operators:
         """The operators of objects of the classes of torch that ``node`` may be, or has as its items."""
         if node is None or nesting == 0:
             return _NONE

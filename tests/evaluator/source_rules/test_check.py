@@ -669,6 +669,9 @@ LONG = {
         "return x",
         "".join(f"class A{i + 1}(A{i}):\n    def go(self):\n        return self.a.go(self.b)\n" for i in range(1600)),
     ),
+    "lambdas of lambdas": forward(
+        "return g0()(x)", "".join(f"g{i} = lambda: g{i + 1}() or g{i + 2}()\n" for i in range(2500))
+    ),
     "names of names": forward("".join(f"a{i + 1} = a{i} if x else a{i}\n" for i in range(4000)) + "return a9.mm(x)"),
 }
 
@@ -679,6 +682,11 @@ def test_no_source_takes_long_to_check(name: str) -> None:
     with contextlib.suppress(SyntaxError, ValueError):  # it is no candidate: nothing of it comes here
         breaks(LONG[name], EVERYTHING)
     assert time.process_time() - begin < 8
+
+
+def test_names_that_lead_to_names_can_be_read() -> None:
+    for name in ("functions of functions", "lambdas of lambdas", "names of names"):
+        assert not any("cannot be read" in each.message for each in breaks(LONG[name])), name
 
 
 def test_what_nobody_could_read_breaks_every_rule() -> None:
