@@ -42,7 +42,7 @@ Metadata = Annotated[
     AfterValidator(checked_metadata),
     Field(
         description=f"A JSON object of yours, returned as you gave it. At most {MAX_METADATA_BYTES} bytes as JSON "
-        f"without white space, and {MAX_DEPTH} objects or lists inside each other. Shown to whoever sees the source."
+        f"without white space, and {MAX_DEPTH} objects or lists inside each other. Shown with the source."
     ),
 ]
 

@@ -157,11 +157,7 @@ def _parse(source: str) -> ast.Module:
 
 
 def _defined_names(module: ast.Module) -> set[str]:
-    names: set[str] = set()
-    for node in module.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            names.add(node.name)
-    return names
+    return {node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -> Problem:
@@ -194,19 +190,22 @@ def _shapes(
     table: Mapping[str, Any], around: Mapping[str, Any], sizes: Mapping[str, Size], source: str
 ) -> dict[str, dict[str, Shape]]:
     """Return the shapes by size: those that are written out, then those that are generated."""
+    if not table and not around:
+        return {}
+    published = integers(_parse(source))
     found: dict[str, dict[str, Shape]] = {size: {} for size in sizes}
     _refuse_unknown(table, sizes, "[shapes]: ")
     for size in table:
         for name, entry in _table(table, size).items():
             found[size][name] = _shape(entry, f"shapes.{size}.{name}", name)
     if around:
-        for size, generated in _neighbours(around, sizes, source).items():
+        for size, generated in _neighbours(around, sizes, published).items():
             taken = sorted(generated.keys() & found[size].keys())
             if taken:
                 raise ProblemError(f"shapes.{size}.{taken[0]} has the name of a generated neighbour")
             found[size].update(generated)
     for size, shapes in found.items():
-        _refuse_equal(size, shapes, {**integers(_parse(source)), **sizes[size]})
+        _refuse_equal(size, shapes, {**published, **sizes[size]})
         if len(shapes) > _MAX_SHAPES:
             raise ProblemError(f"size {size} has {len(shapes)} shapes; {_MAX_SHAPES} are the most")
     return {size: shapes for size, shapes in found.items() if shapes}
@@ -250,7 +249,9 @@ def _shape(entry: object, where: str, name: str) -> Shape:
     return Shape(_choice(entry, "use", SHAPE_USES, default="checked"), values)
 
 
-def _neighbours(table: Mapping[str, Any], sizes: Mapping[str, Size], source: str) -> dict[str, dict[str, Shape]]:
+def _neighbours(
+    table: Mapping[str, Any], sizes: Mapping[str, Size], published: Mapping[str, int]
+) -> dict[str, dict[str, Shape]]:
     _refuse_unknown(table, ["use", "kinds", "sizes", "vary"], "[neighbours]: ")
     use = _choice(table, "use", SHAPE_USES, default="held_out")
     kinds = _some_of(table, "kinds", NEIGHBOURS, "[neighbours]")
@@ -258,7 +259,6 @@ def _neighbours(table: Mapping[str, Any], sizes: Mapping[str, Size], source: str
     if not vary:
         raise ProblemError("[neighbours.vary] must name a global of the reference that may vary")
     varied = {name: _varied(entry, name) for name, entry in vary.items()}
-    published = integers(_parse(source))
     found = {}
     for size in _some_of(table, "sizes", tuple(sizes), "[neighbours]"):
         values = {name: sizes[size].get(name, published.get(name)) for name in varied}

@@ -12,7 +12,7 @@ from evaluator.source_flags.module import Function, Module
 __all__ = ["Handing"]
 
 _MAX_FUNCTIONS: Final = 8
-"""Of one name; nobody writes more methods of one name that take a layer or an extension."""
+"""Of one name: ordinary sources have fewer methods of one name that take a layer or an extension."""
 
 
 class Handing:
@@ -135,7 +135,7 @@ class Handing:
         yield from (*_methods_of(known, "__init__"), *_methods_of(known, "forward"))
 
     def _is_called_by_others(self, function: Function) -> bool:
-        """Whether torch or Python calls ``function``, or nobody can say who does."""
+        """Whether torch or Python calls ``function``, or the caller cannot be told."""
         class_ = self._module.parent(function)
         if not isinstance(class_, ast.ClassDef):
             return self._defined.get(function.name) is not function

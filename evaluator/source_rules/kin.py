@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["Kin"]
 
 _MAX_KIN: Final = 32
-"""Nobody writes more classes above and below one; a search of more would take long."""
+"""Ordinary sources have fewer classes above and below one; a search of more would take long."""
 
 
 class Kin:

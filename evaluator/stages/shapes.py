@@ -15,7 +15,7 @@ from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.errors import EvaluationCancelled, EvaluatorError
 from evaluator.evaluation import Evaluation, Gradients, Interval, TrackFigures, Verdict
 from evaluator.problems.problem import Problem
-from evaluator.problems.shapes import ANOTHER_VALUE, SHAPE_USES, Shape, full_name
+from evaluator.problems.shapes import ANOTHER_VALUE, Shape, full_name
 from evaluator.progress import Callbacks, Progress
 from evaluator.task import EvaluationTask
 
@@ -100,7 +100,7 @@ def geometric_mean(figures: Sequence[tuple[float, Interval]]) -> tuple[float, In
 
 def _in_order(shapes: Mapping[str, Shape]) -> list[str]:
     """Return the names, those of the cheaper uses first."""
-    return sorted(shapes, key=lambda name: SHAPE_USES.index(shapes[name].use) == 0)
+    return sorted(shapes, key=lambda name: shapes[name].use == "timed")
 
 
 def _config(config: EvalConfig, name: str, shape: Shape) -> EvalConfig:
