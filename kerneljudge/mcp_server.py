@@ -88,8 +88,9 @@ class _Tools:
 
     async def evaluate(
         self,
-        problem: str,
         code: str,
+        problem: str | None = None,
+        reference: str | None = None,
         device: Literal["cpu", "cuda"] | None = None,
         size: str | None = None,
         precision: Literal["float32", "float16", "bfloat16"] | None = None,
@@ -103,6 +104,8 @@ class _Tools:
     ) -> dict[str, Any]:
         """Submit Python source that defines ModelNew, and wait for the verdict and the feedback.
 
+        problem is the id of a problem. In its place, reference is the Python source of a Model of your own, with
+        get_inputs and get_init_inputs, where the service takes any.
         tier="check" gives the verdict alone, soonest; "quick" adds a rough speedup; "full" is what leaderboards rank.
         rules about the source add to those of the problem: {"forbidden_operators": ["matmul"]}. A broken one is the
         verdict rejected.
@@ -113,6 +116,7 @@ class _Tools:
         async with self._service() as service:
             record = await service.submit(
                 problem=problem,
+                reference=None if reference is None else {"source": reference},
                 code=code,
                 device=device,
                 size=size,

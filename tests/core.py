@@ -67,6 +67,7 @@ _SLOW = (
     "tests/kerneljudge/cli/test_local_commands.py",
     "tests/kerneljudge/cli/test_vetting.py",
     "tests/kerneljudge/grading/test_grade.py",
+    "tests/kerneljudge/grading/test_references.py::test_references_are_judged_on_this_machine_too",
     "tests/kerneljudge/grading/test_vetting_by_itself.py",
     "tests/kerneljudge/test_async_client.py",
     "tests/kerneljudge/test_examples.py",

@@ -20,6 +20,7 @@ from api.services.exports import parquet_is_there
 from evaluator.problems.requested import is_requested
 from evaluator.problems.vetting import MEANING
 from evaluator.source_rules.rules import Rules, rules_text
+from runtime.settings import Settings
 from storage.access.keys import Scope
 
 __all__ = ["base_url", "query", "render"]
@@ -36,13 +37,15 @@ _MAX_PRETTY: Final = 4000
 def render(request: Request, name: str, status: int = 200, headers: Any = None, **context: Any) -> Response:
     """Render the template ``name`` as a page."""
     caller: Caller | None = getattr(request.state, "caller", None)
+    settings: Settings = request.app.state.services.settings
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     known = {
         "base_url": base_url(request),
         "canonical": base_url(request) + address,
-        "asks_for_keys": request.app.state.services.settings.auth == "required",
+        "asks_for_keys": settings.auth == "required",
         "client": None if caller is None else caller.client,
         "may_submit": caller is not None and Scope.SUBMIT in caller.scopes,
+        "may_bring": caller is not None and settings.request_references and Scope.REFERENCES in caller.scopes,
         **context,
     }
     return _TEMPLATES.TemplateResponse(request, name, known, status, headers)

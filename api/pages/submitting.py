@@ -24,7 +24,7 @@ __all__ = ["router"]
 
 router = APIRouter()
 
-_FIELDS: Final = ("problem", "text", "author", "label", "device", "tier", "visibility")
+_FIELDS: Final = ("problem", "reference", "text", "author", "label", "device", "tier", "visibility")
 _OPTIONS: Final = ("author", "label", "device", "tier", "visibility")
 _FENCES: Final = ("```", "~~~")
 
@@ -67,10 +67,11 @@ def _request_of(form: dict[str, str]) -> SubmissionRequest:
             "There is nothing to grade yet: paste the source of a ModelNew, or a model's whole answer."
         )
     given = {name: value.strip() for name in _OPTIONS if (value := form.get(name, "")).strip()}
+    reference = form.get("reference", "")
+    # A form always names a problem, because one of the list is chosen in it.
+    problem = {"reference": {"source": reference}} if reference.strip() else {"problem": form.get("problem", "")}
     try:
-        return SubmissionRequest.model_validate(
-            {"problem": form.get("problem", ""), "response" if _is_answer(text) else "code": text, **given}
-        )
+        return SubmissionRequest.model_validate({**problem, "response" if _is_answer(text) else "code": text, **given})
     except ValidationError as error:
         raise from_validation(error) from error
 

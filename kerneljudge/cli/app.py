@@ -23,13 +23,14 @@ from kerneljudge.cli.options import (
     Precision,
     ProblemId,
     ProblemsDir,
+    ReferenceFile,
     RequireGradients,
     RequireSandbox,
     RulesOption,
     Size,
     TierOption,
     Url,
-    known_problem,
+    chosen_problem,
 )
 from kerneljudge.cli.output import BadUsage, ExitStatus, as_error, emit, finish, say, stderr, turned_into_exits
 from kerneljudge.cli.problems import problems_app
@@ -92,7 +93,8 @@ def serve(
 @app.command("eval")
 def evaluate(
     file: File,
-    problem: ProblemId,
+    problem: ProblemId = None,
+    reference: ReferenceFile = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where there is one, else cpu.")
     ] = None,
@@ -118,10 +120,12 @@ def evaluate(
 
     def as_record(message: str) -> None:
         if json_:
-            emit(local.fault(problem, message, **known))
+            emit(local.fault(problem or known.pop("problem", ""), message, **known))
 
     with turned_into_exits(as_record):
-        task = known_problem(problems_dir, problem)
+        task = chosen_problem(problems_dir, problem, reference, precision)
+        if problem is None:
+            known.update(problem=task.id)
         given = read_given(file, is_response=response)
         settings = (device, size, precision, require_gradients, baseline)
         config = local.configure(task, *settings, compiled=compiled, limits=limits, tier=tier, rules=rules)
@@ -138,7 +142,8 @@ def evaluate(
 @app.command()
 def diagnose(
     file: File,
-    problem: ProblemId,
+    problem: ProblemId = None,
+    reference: ReferenceFile = None,
     tool: Annotated[
         Tool, typer.Option(help="A tool of compute-sanitizer, or counters (ncu): how fast each kernel is, and why.")
     ] = Tool.MEMCHECK,
@@ -159,7 +164,7 @@ def diagnose(
     Exit status: 0 no fault was found, 1 a fault was found or the candidate failed, 3 the tool gave no result.
     """
     with turned_into_exits(as_error(json_)):
-        task = known_problem(problems_dir, problem)
+        task = chosen_problem(problems_dir, problem, reference, precision)
         given = read_given(file, is_response=response)
         size = size or tool.usual_size(task.sizes, task.default_size("cuda"))
         config = local.configure(task, device, size, precision, None)

@@ -11,6 +11,7 @@ from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS, TIERS
 from evaluator.problems.problem import Problem
 from evaluator.source_rules.rules import LANGUAGES
 from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.references import problem_of, read_reference
 from kerneljudge.grading.sources import known_problems, problems_folder
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Precision",
     "ProblemId",
     "ProblemsDir",
+    "ReferenceFile",
     "RequireGradients",
     "RequireSandbox",
     "RulesOption",
@@ -30,11 +32,24 @@ __all__ = [
     "TierOption",
     "Url",
     "Visibility",
+    "chosen_problem",
     "known_problem",
+    "one_of_problem_and_reference",
 ]
 
 File = Annotated[str, typer.Argument(help="Source that defines ModelNew, or a model's answer; - is standard input.")]
-ProblemId = Annotated[str, typer.Option("--problem", "-p", help="The problem's id, see kerneljudge problems list.")]
+ProblemId = Annotated[
+    str | None,
+    typer.Option("--problem", "-p", help="The problem's id, see kerneljudge problems list; or give --reference."),
+]
+ReferenceFile = Annotated[
+    str | None,
+    typer.Option(
+        "--reference",
+        metavar="FILE",
+        help="A reference in KernelBench's form, in place of a problem: Model, get_inputs.",
+    ),
+]
 AsResponse = Annotated[
     bool, typer.Option("--response", help="FILE is a raw model answer (as .md and .txt files always are).")
 ]
@@ -123,3 +138,21 @@ def known_problem(folder: Path | None, problem_id: str) -> Problem:
     if problem_id not in problems:
         raise BadUsage(f"no problem {problem_id!r} in {problems_folder(folder)}; there are {', '.join(problems)}")
     return problems[problem_id]
+
+
+def one_of_problem_and_reference(problem: str | None, reference: str | None) -> None:
+    """Raise ``BadUsage`` unless exactly one of them is given."""
+    if (problem is None) == (reference is None):
+        raise BadUsage("give either --problem, an id, or --reference, a file")
+
+
+def chosen_problem(folder: Path | None, problem: str | None, reference: str | None, precision: str | None) -> Problem:
+    """Return the problem of a folder, or the one that a file with a reference makes.
+
+    Raises ``BadUsage``, ``UnusableFile``.
+    """
+    one_of_problem_and_reference(problem, reference)
+    if reference is not None:
+        return problem_of(read_reference(reference), precision)
+    assert problem is not None
+    return known_problem(folder, problem)

@@ -20,6 +20,7 @@ from kerneljudge.cli.options import (
     Precision,
     ProblemId,
     ProblemsDir,
+    ReferenceFile,
     RequireGradients,
     RequireSandbox,
     RulesOption,
@@ -27,11 +28,13 @@ from kerneljudge.cli.options import (
     TierOption,
     Url,
     Visibility,
+    one_of_problem_and_reference,
 )
 from kerneljudge.cli.output import BadUsage, as_error, emit, finish, say, turned_into_exits
 from kerneljudge.client import DEFAULT_URL
 from kerneljudge.grading import local
 from kerneljudge.grading.options import GradingOptions
+from kerneljudge.grading.references import read_reference
 from kerneljudge.grading.sources import read_given
 from kerneljudge.requests import SubmissionOptions
 
@@ -46,7 +49,8 @@ batches_app = typer.Typer(
 
 def submit(
     file: File,
-    problem: ProblemId,
+    problem: ProblemId = None,
+    reference: ReferenceFile = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow it until it is graded.")] = False,
     diagnosed: Annotated[
         bool, typer.Option("--diagnosis", help="With --watch: after a device fault, until it is diagnosed as well.")
@@ -76,12 +80,14 @@ def submit(
 
     def as_record(message: str) -> None:
         if json_:
-            emit(local.fault(problem, message, **known))
+            emit(local.fault(problem or "", message, **known))
 
     options = GradingOptions(
         device, size, precision, require_gradients, baseline, limits, tier, rules, author, visibility
     )
     with turned_into_exits(as_record), service.connect(url) as client:
+        one_of_problem_and_reference(problem, reference)
+        own = None if reference is None else read_reference(reference)
         given = read_given(file, is_response=response)
         wanted: SubmissionOptions = {
             **options.to_request(),
@@ -90,7 +96,7 @@ def submit(
             "parent": parent,
             "requirements": None if device_name is None else {"device_name": device_name},
         }
-        record = client.submit(problem, code=given.code, response=given.response, **wanted)
+        record = client.submit(problem, reference=own, code=given.code, response=given.response, **wanted)
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:
             record = follow.watch(client, record)
@@ -129,6 +135,10 @@ def grade(
     parent_field: Annotated[
         str | None, typer.Option(help="Field that holds the id of the submission that a line was derived from.")
     ] = None,
+    reference_field: Annotated[
+        str | None,
+        typer.Option(help="Field of a line that holds a reference in place of a problem: its source, or an object."),
+    ] = None,
     eval_results: Annotated[Path | None, typer.Option(help="Also write KernelBench's eval_results.json here.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda where there is one, else cpu.")] = None,
     size: Size = None,
@@ -163,6 +173,7 @@ def grade(
             key=key_field,
             metadata=metadata_field,
             parent=parent_field,
+            reference=reference_field,
         )
         options = GradingOptions(
             device, size, precision, require_gradients, baseline, limits, tier, rules, author, visibility

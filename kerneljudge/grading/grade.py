@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from evaluator.candidates.candidate import MAX_BYTES
+from evaluator.config import EvalConfig
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.summaries.summary import ProblemFacts, Summary, summarise
@@ -25,8 +26,10 @@ from kerneljudge.grading.inputs import Entry, Fields, Input, KnownProblems, Refu
 from kerneljudge.grading.kernelbench_results import eval_results as make_eval_results
 from kerneljudge.grading.kernelbench_results import pid_of, runtime_stats
 from kerneljudge.grading.local_record import blank_record
+from kerneljudge.grading.meter import Meter
 from kerneljudge.grading.option_texts import rules_given, tier_given
 from kerneljudge.grading.options import GradingOptions
+from kerneljudge.grading.references import problem_of
 from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
 from kerneljudge.grading.sources import Given, UnusableFile, known_problems
 from kerneljudge.records import ProblemSummary, ResultRecord, SubmissionRecord, TierName
@@ -79,7 +82,7 @@ def grade_all(
     known = KnownProblems(records)
     if out.exists() and given.exists() and out.samefile(given):
         raise BadUsage(f"--out is the input itself, {given}")
-    everything = Input(given, fields, problem, known)
+    everything = Input(given, fields, problem, known, options.precision)
     survey = everything.survey()
     _say_refused(survey.refused)
     rules = rules_given(options.rules)
@@ -101,12 +104,12 @@ def grade_all(
             else _here(problems, todo, options, require_sandbox=require_sandbox)
         )
         with ProgressLine(stderr()) as line:
-            meter = _Meter(len(todo.entries), line)
+            meter = Meter(len(todo.entries), line)
             for graded in found:
                 refused += graded.refused
                 file.add(_result(graded))
                 if not graded.again:
-                    meter.count(graded)
+                    meter.count(_outcome(graded))
         results = [file.results[entry.key] for entry in survey.entries]
     if eval_results is not None:
         _write_eval_results(eval_results, results, known)
@@ -257,7 +260,8 @@ def _submission(work: Work) -> dict[str, Any]:
     if len(text) > MAX_BYTES // 4 and len(text.encode(errors="replace")) > MAX_BYTES:
         text = text.encode(errors="replace")[: MAX_BYTES + 1].decode(errors="replace")
     # A service accepts a label of at most 200 characters.
-    line = {"problem": work.problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
+    problem = {"problem": work.problem} if work.reference is None else {"reference": work.reference}
+    line = {**problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
     # Left out where there is none, for a service from before them.
     own = {"metadata": work.metadata, "parent": work.parent}
     return line | {name: value for name, value in own.items() if value is not None}
@@ -268,9 +272,10 @@ def _here(
 ) -> Iterator[_Graded]:
     """Grade on this machine, one after another on one engine. The same source for the same problem is graded once."""
     device = options.device or local.default_device()
-    configs = {
-        problem: local.configure(
-            problems[problem],
+
+    def configure(problem: Problem) -> EvalConfig:
+        return local.configure(
+            problem,
             device,
             options.size,
             options.precision,
@@ -280,8 +285,10 @@ def _here(
             tier=options.tier,
             rules=options.rules,
         )
-        for problem in {entry.problem for entry in todo.entries}
-    }
+
+    # Options that a problem does not have are reported before anything is graded.
+    wanted = {entry.problem for entry in todo.entries}
+    configs = {name: configure(problem) for name, problem in problems.items() if name in wanted}
     left = Counter(entry.digest for entry in todo.entries)
     seen: dict[str, _Graded] = {}
     unsettled: list[tuple[Entry, Work]] = []
@@ -289,7 +296,15 @@ def _here(
 
         def grade(entry: Entry, work: Work) -> _Graded:
             given = Given(work.text, work.is_response, work.key)
-            outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
+            if work.reference is None:
+                problem, config = problems[work.problem], configs[work.problem]
+            else:
+                problem = problem_of(work.reference, options.precision)
+                try:
+                    config = configure(problem)
+                except BadUsage as error:
+                    return _refused(entry, str(error), options)
+            outcome = bench.grade(problem, given.parse(), config)
             outcome.record["author"], outcome.record["tier"] = options.author, cast(TierName, options.tier)
             return _Graded(entry, outcome.record, outcome.samples_ms)
 
@@ -318,6 +333,10 @@ def _refused(entry: Entry, why: str, options: GradingOptions) -> _Graded:
     known = {"status": str(Status.FAILED), "message": f"{_REFUSED}: {why}"}
     record = blank_record(entry.problem, **known, device=options.device, size=options.size, tier=options.tier)
     return _Graded(entry, record, refused=True)
+
+
+def _outcome(graded: _Graded) -> str:
+    return _REFUSED if graded.refused else graded.record["verdict"] or graded.record["status"]
 
 
 def _say_refused(refused: Sequence[Refused]) -> None:
@@ -361,29 +380,3 @@ def _status(summary: Summary, refused: int, unread: int) -> ExitStatus:
     if refused:
         return ExitStatus.USAGE
     return ExitStatus.OK if overall.correct == overall.candidates else ExitStatus.NOT_PASSED
-
-
-class _Meter:
-    """A progress display with counts, the rate, and the remaining time."""
-
-    def __init__(self, total: int, line: ProgressLine) -> None:
-        self._total = total
-        self._line = line
-        self._outcomes: Counter[str] = Counter()
-        self._started = time.monotonic()
-        self._show()
-
-    def count(self, graded: _Graded) -> None:
-        record = graded.record
-        self._outcomes[_REFUSED if graded.refused else record["verdict"] or record["status"]] += 1
-        self._show()
-
-    def _show(self) -> None:
-        done = self._outcomes.total()
-        parts = [f"{done} of {self._total}"]
-        parts += [f"{count} {outcome.replace('_', ' ')}" for outcome, count in self._outcomes.most_common()]
-        minutes = (time.monotonic() - self._started) / 60
-        if done and minutes > 0:
-            rate = done / minutes
-            parts += [f"{rate:.3g} a minute", f"{(self._total - done) / rate:.3g} min left"]
-        self._line.show("grading", ", ".join(parts), done / self._total if self._total else 1.0)

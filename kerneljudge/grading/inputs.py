@@ -17,8 +17,10 @@ from typing import Any, Final
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.completions import text_of
 from kerneljudge.grading import parquet
+from kerneljudge.grading.references import problem_of, reference_in
 from kerneljudge.grading.sources import UnusableFile, read_given
 from kerneljudge.records import ProblemSummary
+from kerneljudge.requests import Reference
 
 __all__ = ["Entry", "Fields", "Input", "KnownProblems", "Refused", "Survey", "Work"]
 
@@ -31,7 +33,7 @@ _MISSING: Final = object()
 @dataclass(frozen=True)
 class Fields:
     """The names of a line's fields. With a ``key`` of ``None``, lines are identified by their numbers.
-    Without ``metadata`` or ``parent``, lines have none.
+    Without ``metadata`` or ``parent``, lines have none. Where a line has a ``reference``, its problem is not read.
 
     A name may be a path, such as ``choices.0.message.content``. A field with that whole name takes precedence.
     """
@@ -42,11 +44,12 @@ class Fields:
     key: str | None = None
     metadata: str | None = None
     parent: str | None = None
+    reference: str | None = None
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns of a table that hold these fields."""
-        names = {self.code, self.response, self.problem, self.key, self.metadata, self.parent} - {None}
+        names = {*vars(self).values()} - {None}
         return frozenset(part for name in names if name for part in (name, name.partition(".")[0]))
 
 
@@ -65,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Work:
-    """A candidate with its text."""
+    """A candidate with its text. With a ``reference``, ``problem`` is the id of the problem that it makes."""
 
     key: str
     problem: str
@@ -74,6 +77,7 @@ class Work:
     sample: int
     metadata: dict[str, Any] | None = None
     parent: str | None = None
+    reference: Reference | None = None
 
     @property
     def entry(self) -> Entry:
@@ -144,15 +148,18 @@ class KnownProblems:
 class Input:
     """A file of lines or rows, or a folder. Each iteration reads it anew.
 
-    ``problem`` is the problem of candidates that name none. Raises ``BadUsage``. Iterating raises ``BadUsage`` and
-    ``UnusableFile`` where the input cannot be read as one.
+    ``problem`` is the problem of candidates that name none. ``precision`` is that of references. Raises ``BadUsage``.
+    Iterating raises ``BadUsage`` and ``UnusableFile`` where the input cannot be read as one.
     """
 
-    def __init__(self, given: Path, fields: Fields, problem: str | None, known: KnownProblems) -> None:
+    def __init__(
+        self, given: Path, fields: Fields, problem: str | None, known: KnownProblems, precision: str | None = None
+    ) -> None:
         self._given = given
         self._fields = fields
         self._problem = None if problem is None else known.find(problem)
         self._known = known
+        self._precision = precision
 
     def __iter__(self) -> Iterator[Work | Refused]:
         if not self._given.is_dir():
@@ -201,7 +208,8 @@ class Input:
                 _field(row, name) is not _MISSING for name in (self._fields.code, self._fields.response)
             )
             try:
-                found = self._problem_of(row)
+                reference = self._reference_of(row)
+                found = self._problem_of(row) if reference is None else problem_of(reference, self._precision).id
                 key = self._key_of(row, number)
                 text, is_response = self._text_of(row)
                 metadata, parent = self._metadata_of(row), self._parent_of(row)
@@ -209,7 +217,7 @@ class Input:
                 yield Refused(where, str(error))
                 continue
             sample, samples[found] = samples[found], samples[found] + 1
-            yield Work(key, found, text, is_response, sample, metadata, parent)
+            yield Work(key, found, text, is_response, sample, metadata, parent, reference)
         if names and not usable:
             raise self._without_text(names)
 
@@ -245,6 +253,10 @@ class Input:
         if self._problem is None:
             raise BadUsage(f"no problem in the field {self._fields.problem!r}; see --problem")
         return self._problem
+
+    def _reference_of(self, row: Mapping[str, Any]) -> Reference | None:
+        value = None if self._fields.reference is None else _field(row, self._fields.reference)
+        return None if value is None or value is _MISSING else reference_in(value)
 
     def _key_of(self, row: Mapping[str, Any], number: int) -> str:
         key = number if self._fields.key is None else _field(row, self._fields.key)

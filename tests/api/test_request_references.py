@@ -115,3 +115,28 @@ def test_a_service_takes_none_unless_it_says_so(tmp_path: Path, services: Servic
     assert "KERNELJUDGE_REQUEST_REFERENCES" in answer.json()["errors"][0]["message"]
     with services.sessions() as session:
         assert not [row for row in session.query(StoredProblem) if row.id.startswith("reference_")]
+
+
+def _form(http: httpx.Client, **fields: str) -> httpx.Response:
+    form = {"problem": "relu", "text": _CANDIDATE, "device": "cpu", **fields}
+    return http.post("/submissions", data=form, headers={"Accept": "text/html"})
+
+
+def test_the_form_takes_one_in_place_of_its_problem(http: httpx.Client) -> None:
+    assert 'name="reference"' in page(http, "/")
+    assert 'name="reference"' not in page(http, "/problems/relu")
+    answer = _form(http, reference=_REFERENCE.replace("\n", "\r\n"))
+    assert answer.status_code == 303, answer.text
+    record = http.get("/api/v1" + answer.headers["location"]).json()
+    assert record["problem"] == _submit(http).json()["problem"]
+    assert http.get("/api/v1" + _form(http, reference=" \n").headers["location"]).json()["problem"] == "relu"
+    refused = _form(http, reference="x = 1  # no model")
+    assert refused.status_code == 422
+    assert "does not define Model" in refused.text
+    assert "x = 1  # no model</textarea>" in refused.text
+
+
+def test_the_form_has_no_field_for_one_where_none_is_taken(services: Services, http: httpx.Client) -> None:
+    services.settings = services.settings.model_copy(update={"request_references": False})
+    assert 'name="reference"' not in page(http, "/")
+    assert _form(http, reference=_REFERENCE).status_code == 422

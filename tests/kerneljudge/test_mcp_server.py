@@ -15,7 +15,7 @@ import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.api.conftest import LiveServer
-from tests.kerneljudge.conftest import PROBLEM_IDS, Cli
+from tests.kerneljudge.conftest import PROBLEM_IDS, PROBLEMS, Cli
 from tests.kerneljudge.graded import graded_service, source
 
 _ROOT = Path(__file__).parents[2]
@@ -81,6 +81,9 @@ def test_an_agent_finds_a_problem_has_candidates_judged_and_reads_the_ranking(li
         own = {"metadata": {"step": 2}, "parent": passed["id"]}
         child = await call(agent, "evaluate", problem="relu", code=source() + "#", device="cpu", tier="check", **own)
         assert {name: child[name] for name in own} == own
+        reference = (PROBLEMS / "relu" / "reference.py").read_text()
+        brought = await call(agent, "evaluate", reference=reference, code=source(), device="cpu", tier="check")
+        assert (brought["problem"][:10], brought["verdict"]) == ("reference_", "passed")
         assert passed["rules"] == {}
         ruled = await call(agent, "evaluate", problem="relu", code=source(), rules={"languages": ["cuda"]}, wait_s=0)
         assert ruled["rules"] == {"languages": ["cuda"]}
