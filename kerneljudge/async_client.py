@@ -16,7 +16,8 @@ import httpx
 from evaluator.evaluation import Status
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
-from kerneljudge.records import Board, ComparisonRecord, ProblemRecord, ProblemSummary, SubmissionRecord
+from kerneljudge._problems import AsyncProblemCalls
+from kerneljudge.records import Board, ComparisonRecord, SubmissionRecord
 from kerneljudge.requests import NewSubmission
 
 __all__ = ["AsyncClient", "gather"]
@@ -27,7 +28,7 @@ _OTHER_CONNECTIONS: Final = 16
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncProblemCalls):
     """A client of one service. It is an asynchronous context manager, and belongs to the event loop of its first use.
 
     ``api_key`` is for services that need one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
@@ -126,14 +127,6 @@ class AsyncClient:
         path = f"/api/v1/batches/{_http.segment(batch_id)}/comparison"
         return cast(ComparisonRecord, await self._request("GET", path, params={"other": other}))
 
-    async def problems(self) -> list[ProblemSummary]:
-        """Return all problems, without their references."""
-        return cast(list[ProblemSummary], (await self._request("GET", "/api/v1/problems"))["items"])
-
-    async def problem(self, problem_id: str) -> ProblemRecord:
-        """Return a problem with its reference."""
-        return cast(ProblemRecord, await self._request("GET", f"/api/v1/problems/{_http.segment(problem_id)}"))
-
     async def leaderboard(
         self, problem: str, *, device: str | None = None, track: str = "inference", limit: int = 50
     ) -> Board:
@@ -144,6 +137,9 @@ class AsyncClient:
         return cast(Board, await self._request("GET", "/api/v1/leaderboard", params=params))
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        return _http.as_object(await self._send(method, path, **options))
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         request = _http.build(self._http, method, path, **options)
         failures = 0
         while True:
@@ -154,7 +150,7 @@ class AsyncClient:
                 pause = _http.pause_after(error, self.url, failures, self._retries)
             else:
                 if answer.status_code not in _http.BUSY:
-                    return _http.as_object(_http.checked(answer))
+                    return _http.checked(answer)
                 pause = _http.pause_after(answer, self.url, failures, self._retries)
             await self._sleep(pause)
 

@@ -22,6 +22,7 @@ import httpx
 from evaluator.evaluation import Status
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
+from kerneljudge._problems import ProblemCalls
 from kerneljudge.errors import ServiceUnreachable
 from kerneljudge.records import (
     AttemptRecord,
@@ -29,8 +30,6 @@ from kerneljudge.records import (
     Board,
     ComparisonRecord,
     DiagnosisRecord,
-    ProblemRecord,
-    ProblemSummary,
     ResultRecord,
     RulesRecord,
     SeriesRecord,
@@ -56,7 +55,7 @@ class Event:
     record: SubmissionRecord
 
 
-class Client:
+class Client(ProblemCalls):
     """A client of one service. It is a context manager, and several threads may use it.
 
     ``api_key`` is for services that need one (default: ``KERNELJUDGE_API_KEY``; the empty text is none). ``transport``
@@ -339,14 +338,6 @@ class Client:
         path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(DiagnosisRecord, self._request("GET", path, params=params))
 
-    def problems(self) -> list[ProblemSummary]:
-        """Return all problems, without their references."""
-        return cast(list[ProblemSummary], self._request("GET", "/api/v1/problems")["items"])
-
-    def problem(self, problem_id: str) -> ProblemRecord:
-        """Return a problem with its reference."""
-        return cast(ProblemRecord, self._request("GET", f"/api/v1/problems/{_http.segment(problem_id)}"))
-
     def leaderboard(
         self,
         problem: str,
@@ -356,10 +347,12 @@ class Client:
         size: str | None = None,
         precision: str | None = None,
         device_name: str | None = None,
+        problem_version: str | None = None,
         limit: int = 50,
     ) -> Board:
         """Return the leaderboard of a problem. With ``device_name``, it has only results from devices of that name."""
         choices = {"device": device, "size": size, "precision": precision, "device_name": device_name}
+        choices["problem_version"] = problem_version
         params: dict[str, str | int] = {"problem": problem, "track": track, "limit": limit}
         params.update({name: value for name, value in choices.items() if value is not None})
         return cast(Board, self._request("GET", "/api/v1/leaderboard", params=params))

@@ -17,6 +17,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from kerneljudge.async_client import AsyncClient
 from kerneljudge.errors import ClientError
 from kerneljudge.records import RulesRecord, SubmissionRecord
+from kerneljudge.requests import NewProblem, Tolerance
 
 __all__ = ["make_server"]
 
@@ -27,7 +28,18 @@ _INSTRUCTIONS: Final = (
     "CUDA or C++ by torch.utils.cpp_extension.load_inline, or Triton), evaluate it, and improve it by its feedback. "
     "A candidate must be right before its speed counts; its gradients are verified as well."
 )
-_OF_PROBLEM: Final = ("id", "title", "description", "dtype", "sizes", "gradient_policy", "ranked", "baselines", "rules")
+_OF_PROBLEM: Final = (
+    "id",
+    "version",
+    "title",
+    "description",
+    "dtype",
+    "sizes",
+    "gradient_policy",
+    "ranked",
+    "baselines",
+    "rules",
+)
 _OF_SUBMISSION: Final = (
     "id",
     "status",
@@ -60,6 +72,9 @@ def make_server(url: str) -> MCPServer[Any]:
     for tool in (
         tools.list_problems,
         tools.show_problem,
+        tools.create_problem,
+        tools.update_problem,
+        tools.withdraw_problem,
         tools.evaluate,
         tools.read_submission,
         tools.show_leaderboard,
@@ -85,6 +100,49 @@ class _Tools:
         async with self._service() as service:
             found = await service.problem(problem)
         return {name: found.get(name) for name in (*_OF_PROBLEM, "reference")}
+
+    async def create_problem(
+        self,
+        source: str,
+        title: str | None = None,
+        description: str | None = None,
+        sizes: dict[str, dict[str, int | float]] | None = None,
+        tolerance: dict[str, Tolerance] | None = None,
+        rules: RulesRecord | None = None,
+    ) -> dict[str, Any]:
+        """Create a private problem from the Python source of a reference: Model, get_inputs and get_init_inputs.
+
+        The service has to allow it, and the key as well. sizes gives the source's globals at each size, full among
+        them; tolerance gives atol and rtol by precision. The returned id is for evaluate.
+        """
+        new: NewProblem = {"source": source, "title": title, "description": description, "sizes": sizes}
+        new |= {"tolerance": tolerance, "rules": rules}
+        async with self._service() as service:
+            found = await service.create_problem(**new)
+        return {name: found.get(name) for name in _OF_PROBLEM}
+
+    async def update_problem(
+        self,
+        problem: str,
+        source: str,
+        title: str | None = None,
+        description: str | None = None,
+        sizes: dict[str, dict[str, int | float]] | None = None,
+        tolerance: dict[str, Tolerance] | None = None,
+        rules: RulesRecord | None = None,
+    ) -> dict[str, Any]:
+        """Replace a problem that was created before by a new version. Fields that are left out get their defaults."""
+        new: NewProblem = {"source": source, "title": title, "description": description, "sizes": sizes}
+        new |= {"tolerance": tolerance, "rules": rules}
+        async with self._service() as service:
+            found = await service.update_problem(problem, **new)
+        return {name: found.get(name) for name in _OF_PROBLEM}
+
+    async def withdraw_problem(self, problem: str) -> dict[str, Any]:
+        """Take a problem that was created before off every list. Its submissions stay."""
+        async with self._service() as service:
+            await service.withdraw_problem(problem)
+        return {"withdrawn": problem}
 
     async def evaluate(
         self,

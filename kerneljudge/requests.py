@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Required
 
 from typing_extensions import TypedDict
 
 from kerneljudge.records import RulesRecord
 
-__all__ = ["NewSubmission", "Reference", "Requirements", "SubmissionOptions", "Tolerance"]
+__all__ = ["NewProblem", "NewSubmission", "Reference", "Requirements", "SubmissionOptions", "Tolerance"]
 
 
 class Requirements(TypedDict, total=False):
@@ -54,6 +54,26 @@ class SubmissionOptions(TypedDict, total=False):
     parent: str | None
     requirements: Requirements | None
     visibility: str | None
+
+
+class NewProblem(TypedDict, total=False):
+    """A new problem, or a new version of one: the source of its reference, and fields as in ``problem.toml``."""
+
+    source: Required[str]
+    title: str | None
+    description: str | None
+    dtype: str | None
+    sizes: Mapping[str, Mapping[str, int | float]] | None
+    tolerance: Mapping[str, Tolerance] | None
+    gradients: Mapping[str, str] | None
+    inputs: Mapping[str, str] | None
+    reference: Mapping[str, bool] | None
+    tags: Sequence[str] | None
+    baselines: Mapping[str, Sequence[str]] | None
+    shapes: Mapping[str, Mapping[str, Any]] | None
+    neighbours: Mapping[str, Any] | None
+    held_out_salt: str | None
+    rules: RulesRecord | None
 
 
 class NewSubmission(SubmissionOptions, total=False):

@@ -59,8 +59,9 @@ class Settings(BaseSettings):
     With ``auth`` ``required``, clients need a key (see ``storage.access.keys``) to submit, and to read as well unless
     ``public_read``. ``requests_per_min`` and ``submissions_per_day`` are the limits of keys without their own limits,
     and ``anonymous_requests_per_min`` is that of an address; 0 is no limit. With ``open`` no client is identified and
-    nothing is limited, so it is for this machine alone (``exposure``). With ``request_references``, submissions may
-    bring references of their own, which the judge executes outside the sandbox.
+    nothing is limited, so it is for this machine alone (``exposure``). With ``request_references``, clients may submit
+    references and create problems, at most ``problems_per_day`` versions with each key. The judge executes these
+    outside the sandbox.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -103,6 +104,7 @@ class Settings(BaseSettings):
     requests_per_min: int = Field(default=6000, ge=0)
     anonymous_requests_per_min: int = Field(default=600, ge=0)
     submissions_per_day: int = Field(default=100_000, ge=0)
+    problems_per_day: int = Field(default=1000, ge=0)
 
     @field_validator("devices", mode="before")
     @classmethod

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import threading
 import time
 from typing import Final
 
-__all__ = ["IdSource", "new_id"]
+__all__ = ["IdSource", "keyed_id", "new_id"]
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH: Final = 26
+_BITS: Final = 5
 _RANDOM_BITS: Final = 80
 
 
@@ -30,8 +33,18 @@ class IdSource:
         with self._lock:
             # A random step, not 1: the next id must not be predictable from this one.
             self._last = number = fresh if fresh > self._last else self._last + 1 + secrets.randbits(64)
-        digits = (_ALPHABET[number >> shift & 31] for shift in range(5 * (_LENGTH - 1), -1, -5))
-        return f"{prefix}_{''.join(digits)}"
+        return _id(prefix, number)
 
 
 new_id: Final = IdSource().new
+
+
+def keyed_id(prefix: str, *key: str | None) -> str:
+    """Return an id of the same form that is made from ``key``, so that a repeated request leads to the same one."""
+    digest = hashlib.sha256(json.dumps([prefix, *key]).encode()).digest()
+    return _id(prefix, int.from_bytes(digest) >> (8 * len(digest) - _BITS * _LENGTH))
+
+
+def _id(prefix: str, number: int) -> str:
+    digits = (_ALPHABET[number >> shift & 31] for shift in range(_BITS * (_LENGTH - 1), -1, -_BITS))
+    return f"{prefix}_{''.join(digits)}"

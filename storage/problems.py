@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from evaluator.problems.created import is_created
 from evaluator.problems.problem import Problem
 from storage.clock import database_now
 from storage.models import StoredProblem
 from storage.upsert import insert_into
 from storage.vettings import settle_figures
 
-__all__ = ["current_problems", "stored_problem", "sync_problems"]
+__all__ = ["current_problems", "problem_versions", "stored_problem", "sync_problems"]
 
 
 def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
@@ -42,7 +43,8 @@ def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
     for row_id, version in session.execute(
         select(StoredProblem.id, StoredProblem.version).where(StoredProblem.current)
     ).all():
-        if versions.get(row_id) != version:
+        # Those that clients created are current until they say otherwise (see ``storage.created_problems``).
+        if versions.get(row_id) != version and not is_created(row_id):
             key = (StoredProblem.id == row_id, StoredProblem.version == version)
             session.execute(update(StoredProblem).where(*key).values(current=False))
     for problem in vetted_anew:
@@ -53,6 +55,12 @@ def current_problems(session: Session) -> dict[str, Problem]:
     """Return the current version of every problem, by id, in the order of their ids."""
     rows = session.scalars(select(StoredProblem).where(StoredProblem.current).order_by(StoredProblem.id))
     return {row.id: Problem.from_dict(row.definition) for row in rows}
+
+
+def problem_versions(session: Session, problem_id: str) -> list[str]:
+    """Return the versions of a problem, the current one first, and then the newest."""
+    order = (StoredProblem.current.desc(), StoredProblem.created_at.desc(), StoredProblem.version)
+    return list(session.scalars(select(StoredProblem.version).where(StoredProblem.id == problem_id).order_by(*order)))
 
 
 def stored_problem(session: Session, problem_id: str, version: str) -> Problem | None:

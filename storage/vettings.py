@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.requested import REQUESTED
 from evaluator.problems.vetting import Vetting, refusal_of
-from storage.access.visibility import Visibility
 from storage.clock import database_now
+from storage.created_problems import has_leaderboards
 from storage.grading.withdrawal import rebuild_entries
 from storage.models import (
     AuthorBest,
@@ -33,7 +33,15 @@ from storage.models import (
 from storage.submissions.evaluations import figure_columns
 from storage.upsert import insert_into
 
-__all__ = ["found_vettings", "is_vetted", "record_vetting", "settle_figures", "vettings_mark", "why_withheld"]
+__all__ = [
+    "found_vettings",
+    "is_vetted",
+    "record_vetting",
+    "settle_figures",
+    "vettings_mark",
+    "vettings_of",
+    "why_withheld",
+]
 
 
 _LISTED: Final = ~StoredVetting.problem.startswith(REQUESTED, autoescape=True)
@@ -70,6 +78,13 @@ def found_vettings(session: Session) -> Mapping[tuple[str, str], Sequence[Vettin
     for row in session.scalars(select(StoredVetting).where(_LISTED).order_by(*order)):
         found.setdefault((row.problem, row.problem_version), []).append(Vetting.from_dict(row.record))
     return found
+
+
+def vettings_of(session: Session, problem: str, version: str) -> Sequence[Vetting]:
+    """Return all vettings of one version of a problem, whether they came with it or workers made them."""
+    came = session.scalar(select(StoredProblem.vettings).filter_by(id=problem, version=version)) or []
+    made = session.scalars(select(StoredVetting.record).filter_by(problem=problem, problem_version=version)).all()
+    return [Vetting.from_dict(record) for record in (*came, *made)]
 
 
 def vettings_mark(session: Session) -> Any:
@@ -132,7 +147,7 @@ def _show(session: Session, key: Mapping[str, str]) -> None:
     session.flush()
     for stored in rows:
         submission = session.get_one(Submission, stored.submission_id, populate_existing=True)
-        if submission.verifies is None and submission.visibility != Visibility.PRIVATE:
+        if submission.verifies is None and has_leaderboards(session, submission):
             rebuild_entries(session, submission)
 
 

@@ -59,8 +59,8 @@ def home_page(
     status: int = 200,
 ) -> Response:
     """Return the page, with the values that were typed into its form and their error."""
-    vetted = services.vetted(session)
-    problems, refusals = list(vetted.problems.values()), vetted.refusals
+    known = services.catalogue(session, viewer)
+    problems, refusals = list(known.problems.values()), known.refusals
     ranked = [problem for problem in problems if problem.id not in refusals]
     leading = _leaders(session, ranked, track, size, viewer)
     latest = page_of_submissions(session, Filters(), None, _LATEST, viewer=viewer).items
@@ -77,6 +77,7 @@ def home_page(
         ],
         open_problems=[problem for problem in ranked if problem.id not in leading],
         refusals=refusals,
+        private={name for name in known.created if known.is_private(name)},
         track=track,
         size=size,
         sizes=list(dict.fromkeys(size for problem in problems for size in problem.sizes)),

@@ -37,8 +37,8 @@ def overall_page(
     problems: Annotated[str, Query(max_length=100)] = _EVERYTHING,
 ) -> Response:
     """Show the authors over a set of problems on one device, by the share of all problems that they make faster."""
-    vetted = services.vetted(session)
-    ranked = {problem.id: problem for problem in vetted.problems.values() if problem.id not in vetted.refusals}
+    known = services.catalogue(session, viewer)
+    ranked = {problem.id: problem for problem in known.problems.values() if problem.id not in known.refusals}
     sets = _sets(ranked.values())
     name_of_set = problems if problems in sets else _EVERYTHING
     chosen = sets[name_of_set]

@@ -48,6 +48,7 @@ class Filters:
     software: Word = None
     author: Word = None
     label: Word = None
+    version: Word = None
     after: Annotated[int, Query(ge=0, le=_LAST_PLACE)] = 0
 
     def address(self, **changes: object) -> str:
@@ -71,16 +72,21 @@ def problem_page(
     filters: Annotated[Filters, Depends()],
 ) -> Response:
     """Show one problem: its leaderboard, its description and its reference."""
-    problem = services.problem(problem_id, session)
-    rankings = [] if problem.refusal else rankings_of(session, problem.id, viewer=viewer)
+    known = services.catalogue(session, viewer)
+    problem = known.problem_in(session, problem_id, filters.version or None)
+    private = known.is_private(problem.id)
+    shown_version = None if problem.version == known.problem(problem_id).version else problem.version
+    rankings = [] if problem.refusal else rankings_of(session, problem.id, version=shown_version, viewer=viewer)
     ranking = _chosen(problem, rankings, filters)
     entries = _entries(session, ranking, filters, viewer)
     shown, more = entries[:_ROWS], len(entries) > _ROWS
     best = [] if ranking is None else records(session, ranking, viewer)
+    verdicts = verdicts_of(session, problem.id, problem.version, viewer, private=private)
     return render(
         request,
         "problem.html",
-        problem=problem_record(problem),
+        problem=problem_record(session, problem, known, viewer),
+        earlier=shown_version is not None,
         filters=filters,
         ranking=ranking,
         rankings=rankings,
@@ -93,10 +99,10 @@ def problem_page(
         cut=more and filters.after + _ROWS > _LAST_PLACE,
         history=None if ranking is None else history(best, sample(session, ranking, _DOTS, viewer)),
         records=list(reversed(best))[:_RECORDS_SHOWN],
-        verdicts=sorted(verdicts_of(session, problem.id, problem.version, viewer).items(), key=lambda each: -each[1]),
+        verdicts=sorted(verdicts.items(), key=lambda each: -each[1]),
         references=_references(rankings),
         reference=listing(problem.source),
-        form={"problem": problem.id},
+        form={"problem": problem.id, "visibility": "private" if private else "public"},
         error="",
     )
 

@@ -58,7 +58,7 @@ def submissions_page(
         submissions=submission_records(session, page.items, viewer),
         next_cursor=page.next_cursor,
         given=given,
-        problems=list(services.problems),
+        problems=list(services.catalogue(session, viewer).problems),
         tiers=TIERS,
     )
 

@@ -58,6 +58,9 @@ def read_leaderboard(
         str | None,
         Query(max_length=200, description="Only results under these versions, as entries have them. Left out: newest."),
     ] = None,
+    problem_version: Annotated[
+        str | None, Query(max_length=100, description="An earlier version of the problem. Left out: the current one.")
+    ] = None,
     limit: Annotated[
         int | None, Query(ge=1, le=500, description="Left out: 50 entries; of CSV and Parquet, all that there are.")
     ] = None,
@@ -79,7 +82,7 @@ def read_leaderboard(
     Versions of torch and CUDA (`software`) are not mixed either. Without `software`, each device is ranked by its
     newest.
     """
-    known = services.problem(problem, session)
+    known = services.catalogue(session, viewer).problem_in(session, problem, problem_version)
     kind = device or default_device(session)
     if size is not None and size not in known.sizes:
         raise InvalidRequest.on("size", f"problem {known.id} has the sizes {', '.join(known.sizes)}")
@@ -92,6 +95,7 @@ def read_leaderboard(
         baseline=baseline,
         device_name=device_name,
         software=software,
+        problem_version=problem_version,
     )
     if format is None and accept.startswith(CSV):
         format = "csv"  # noqa: A001 - as above

@@ -1,6 +1,7 @@
 """Authentication and authorization: a dependency for each scope, and the ownership of submissions and batches.
 
-Every route names one of ``PROBES``, ``NO_SCOPE``, ``READS``, ``SUBMITS``, ``ADMINISTERS``; a test checks that.
+Every route names one of ``PROBES``, ``NO_SCOPE``, ``READS``, ``SUBMITS``, ``REFERENCES``, ``ADMINISTERS``; a test
+checks that.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = [
     "NO_SCOPE",
     "PROBES",
     "READS",
+    "REFERENCES",
     "SUBMITS",
     "Caller",
     "CallerDep",
@@ -146,6 +148,7 @@ class _Unauthenticated(Needs):
 PROBES: Final[Any] = Depends(_Unauthenticated(None))
 NO_SCOPE: Final[Any] = Depends(Needs(None))
 READS: Final[Any] = Depends(Needs(Scope.READ))
+REFERENCES: Final[Any] = Depends(_NeedsKey(Scope.REFERENCES))
 SUBMITS: Final[Any] = Depends(_NeedsKey(Scope.SUBMIT))
 ADMINISTERS: Final[Any] = Depends(_NeedsKey(Scope.ADMIN))
 

@@ -31,6 +31,7 @@ from api.http.middleware import media_type
 from api.schemas.batches import BatchHeader, BatchRequest
 from api.schemas.submissions import SubmissionRequest
 from api.services.auth import Caller
+from api.services.catalogue import Catalogue
 from api.services.container import Services
 from api.services.submit import charge, check_parent, default_device, resolve, visibility_for
 from kerneljudge.records import DeviceKind
@@ -202,12 +203,13 @@ class _Intake:
                 refused[number] = f"not JSON: {error}"
         with self._services.readers() as session:
             device = default_device(session)
+            known = self._services.catalogue(session, self._caller.viewer)
             parents = seen_ids(session, (request.parent for request in requests.values()), self._caller.viewer)
         accepted: list[BatchLine] = []
         for number, request in requests.items():
             try:
                 check_parent(request, parents)
-                accepted.append(BatchLine(number, self._resolved(request, device)))
+                accepted.append(BatchLine(number, self._resolved(known, request, device)))
             except ApiError as error:
                 refused[number] = str(error.detail)
         return accepted, [LineError(number, message) for number, message in sorted(refused.items())]
@@ -239,9 +241,9 @@ class _Intake:
             refund_submissions(session, self._caller.key_id, day, part)
             count -= part
 
-    def _resolved(self, request: SubmissionRequest, device: DeviceKind) -> NewSubmission:
+    def _resolved(self, known: Catalogue, request: SubmissionRequest, device: DeviceKind) -> NewSubmission:
         """Return the submission of a line. Raises ``ApiError``."""
-        new = resolve(self._services, request, device, self._caller)
+        new = resolve(self._services, known, request, device, self._caller)
         if new.visibility is Visibility.PRIVATE and self._visibility is not Visibility.PRIVATE:
             raise InvalidRequest.on("visibility", f"a line cannot be private in a batch that is {self._visibility}")
         return new

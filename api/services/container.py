@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Query, Request
 from prometheus_client import CollectorRegistry
 from sqlalchemy.orm import Session
 
-from api.http.errors import NotFound
 from api.http.metrics import HttpMetrics, StateCollector
 from api.records.queries import BatchSnapshot, StatusSnapshot, batch_snapshots, status_snapshots
+from api.services.catalogue import Catalogue, Catalogues
 from api.services.rate_limit import Meter
 from api.services.response_cache import ResponseCache
 from api.services.status_watcher import Watcher
 from evaluator.problems.loading import load_problems
 from evaluator.problems.problem import Problem
 from runtime.settings import Settings
+from storage.access.visibility import Viewer
 from storage.database import CommitMark, create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
 from storage.queue.celery_app import make_celery, notify_after_commit
-from storage.vettings import found_vettings, vettings_mark
 
 __all__ = [
     "MAX_WAIT_S",
     "ReadSession",
     "Services",
     "ServicesDep",
-    "Vetted",
     "WaitSeconds",
     "WriteSession",
 ]
@@ -38,19 +36,11 @@ MAX_WAIT_S = 300.0
 _BATCH_INTERVAL_S = 0.5
 
 
-@dataclass(frozen=True)
-class Vetted:
-    """Problems by id with the vetting results so far, and the refusals of those that are not ranked, by id."""
-
-    problems: Mapping[str, Problem]
-    refusals: Mapping[str, str]
-
-
 class Services:
     """Database, queue, problems, metrics, shared answers, watchers and meter of one application.
 
-    ``sessions`` notify the workers after their commit; ``readers`` refuse to write. ``problems`` are empty until
-    ``start``.
+    ``sessions`` notify the workers after their commit; ``readers`` refuse to write. ``problems`` are those of folders,
+    and empty until ``start``.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -62,7 +52,7 @@ class Services:
         self.celery = make_celery(settings, patient=False)
         notify_after_commit(self.sessions, self.celery)
         self.problems: Mapping[str, Problem] = {}
-        self._vetted: tuple[Any, Vetted] = None, Vetted({}, {})
+        self._catalogues = Catalogues({})
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
@@ -79,8 +69,8 @@ class Services:
         with self.sessions.begin() as session:
             sync_problems(session, problems)
             self.problems = problems
-            self._vetted = None, Vetted({}, {})
-            self.vetted(session)
+            self._catalogues = Catalogues(problems)
+            self._catalogues.read(session)
 
     def close(self) -> None:
         """Release all waiting requests, and close the connections."""
@@ -95,30 +85,12 @@ class Services:
         self.watcher.close()
         self.batch_watcher.close()
 
-    def problem(self, problem_id: str, session: Session | None = None) -> Problem:
-        """Return a problem; with a ``session``, it has the vetting results so far.
+    def catalogue(self, session: Session, viewer: Viewer) -> Catalogue:
+        """Return the problems that ``viewer`` sees, with the vetting results so far, including those from workers.
 
-        Raises ``NotFound``, which names the known problems.
+        ``session`` must not have changed any problem, because what it reads is kept.
         """
-        problems = self.problems if session is None else self.vetted(session).problems
-        problem = problems.get(problem_id)
-        if problem is None:
-            raise NotFound(f"no problem {problem_id!r}; there are {', '.join(self.problems)}")
-        return problem
-
-    def vetted(self, session: Session) -> Vetted:
-        """Return the problems with the vetting results so far, including those from workers."""
-        mark = vettings_mark(session)
-        if mark != self._vetted[0]:
-            found = found_vettings(session)
-            problems = {
-                each.id: replace(each, vettings=(*each.vettings, *found.get((each.id, each.version), ())))
-                for each in self.problems.values()
-            }
-            # Computing this takes a hash of the whole problem, for which pages of all problems would wait.
-            refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
-            self._vetted = mark, Vetted(problems, refusals)
-        return self._vetted[1]
+        return self._catalogues.read(session).seen_by(viewer)
 
     def _query(self, submission_ids: Collection[str]) -> Mapping[str, StatusSnapshot]:
         with self.readers() as session:

@@ -14,6 +14,7 @@ from api.http.errors import Conflict, FieldError, Forbidden, InvalidRequest
 from api.records.queries import served_queues
 from api.schemas.submissions import DeviceRequirements, RulesRequest, SubmissionRequest
 from api.services.auth import Caller
+from api.services.catalogue import Catalogue
 from api.services.container import Services
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import checked_limits
@@ -44,11 +45,12 @@ def submit(services: Services, body: SubmissionRequest, caller: Caller, idempote
     """
     with services.sessions.begin() as session:
         check_parent(body, seen_ids(session, [body.parent], caller.viewer))
+        known = services.catalogue(session, caller.viewer)
         submissions = Submissions(session)
         devices = _devices(session, body)
         for device in devices:
             try:
-                new = resolve(services, body, device, caller)
+                new = resolve(services, known, body, device, caller)
                 submission = submissions.submit(replace(new, idempotency_key=idempotency_key))
             except IdempotencyConflict as error:
                 # An earlier request with the same content may have been resolved to another device.
@@ -95,9 +97,14 @@ def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
     return visibility
 
 
-def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, caller: Caller) -> NewSubmission:
-    """Return the submission of ``body`` with all defaults, on ``device`` if it names none. Raises ``ApiError``."""
-    problem = _problem(services, body, caller)
+def resolve(
+    services: Services, known: Catalogue, body: SubmissionRequest, device: DeviceKind, caller: Caller
+) -> NewSubmission:
+    """Return the submission of ``body`` with all defaults, on ``device`` if it names none. Raises ``ApiError``.
+
+    ``known`` are the problems that the caller sees. Submissions to private ones are private.
+    """
+    problem = _problem(services, known, body, caller)
     candidate = _candidate(body)
     if body.size is not None and body.size not in problem.sizes:
         raise InvalidRequest.on("size", f"problem {problem.id} has the sizes {', '.join(problem.sizes)}")
@@ -119,7 +126,7 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
         parent=body.parent,
         requirements=_requirements(body.requirements, device),
         owner=caller.client,
-        visibility=visibility_for(caller, body.visibility),
+        visibility=_visibility(known, problem, caller, body.visibility),
         shares=not caller.own_only,
     )
     refusal = problem.refuses_baseline(new.config)
@@ -128,14 +135,24 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
     return new
 
 
-def _problem(services: Services, body: SubmissionRequest, caller: Caller) -> Problem:
+def _visibility(known: Catalogue, problem: Problem, caller: Caller, wanted: VisibilityName | None) -> Visibility:
+    if not known.is_private(problem.id):
+        return visibility_for(caller, wanted)
+    if wanted not in (None, Visibility.PRIVATE):
+        raise InvalidRequest.on(
+            "visibility", f"problem {problem.id} is private, and so must be its submissions and their batch"
+        )
+    return visibility_for(caller, "private")
+
+
+def _problem(services: Services, known: Catalogue, body: SubmissionRequest, caller: Caller) -> Problem:
     if (body.problem is None) == (body.reference is None):
         message = "exactly one of problem and reference must be given"
         raise InvalidRequest(
             message, errors=[FieldError(field=name, message=message) for name in ("problem", "reference")]
         )
     if body.problem is not None:
-        return services.problem(body.problem)
+        return known.problem(body.problem)
     assert body.reference is not None
     if not services.settings.request_references:
         raise InvalidRequest.on(

@@ -1,22 +1,27 @@
-"""``kerneljudge problems``: list, show, vet and import the problems that can be graded."""
+"""``kerneljudge problems``: list, show, vet and import problems, and create them at a service."""
 
 from __future__ import annotations
 
+import json
 import math
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from evaluator.problems.loading import save_vetting
 from evaluator.problems.vetting import Vetting
 from kerneljudge.cli import render, service
-from kerneljudge.cli.options import AsJson, OptionalUrl, ProblemsDir, RequireSandbox, Size, known_problem
+from kerneljudge.cli.options import AsJson, OptionalUrl, ProblemsDir, RequireSandbox, Size, Url, known_problem
 from kerneljudge.cli.output import BadUsage, ExitStatus, as_error, emit, say, stderr, turned_into_exits
 from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.client import DEFAULT_URL
 from kerneljudge.grading import local
-from kerneljudge.grading.sources import extra_problems_folder, folder_of, known_problems
+from kerneljudge.grading.sources import extra_problems_folder, folder_of, known_problems, read_given
+from kerneljudge.records import ProblemRecord
+from kerneljudge.requests import NewProblem
 
 __all__ = ["problems_app"]
 
@@ -25,6 +30,13 @@ problems_app = typer.Typer(
     help="The problems that can be graded.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+ProblemFiles = Annotated[
+    Path,
+    typer.Argument(metavar="PATH", help="A folder with reference.py and problem.toml, or a file of KernelBench."),
+]
+CreatedId = Annotated[str, typer.Argument(help="The problem's id.")]
 
 
 @problems_app.command("list")
@@ -173,6 +185,63 @@ def import_problems(
         else:
             render.write(outcome.to_text())
         raise typer.Exit(outcome.status)
+
+
+@problems_app.command("create")
+def create_problem(given: ProblemFiles, url: Url = DEFAULT_URL, json_: AsJson = False) -> None:
+    """Create a private problem at a service. The service executes its reference, so the key needs `references`."""
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
+        _show_created(client.create_problem(**_files(given)), client.url, as_json=json_)
+
+
+@problems_app.command("update")
+def update_problem(problem: CreatedId, given: ProblemFiles, url: Url = DEFAULT_URL, json_: AsJson = False) -> None:
+    """Replace a problem of yours by a new version. Earlier versions and their leaderboards stay readable."""
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
+        _show_created(client.update_problem(problem, **_files(given)), client.url, as_json=json_)
+
+
+@problems_app.command("publish")
+def publish_problem(problem: CreatedId, url: Url = DEFAULT_URL, json_: AsJson = False) -> None:
+    """Show a client's problem to everyone, as an administrator. It cannot become private again."""
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
+        _show_created(client.publish_problem(problem), client.url, as_json=json_)
+
+
+@problems_app.command("withdraw")
+def withdraw_problem(problem: CreatedId, url: Url = DEFAULT_URL, json_: AsJson = False) -> None:
+    """Take a problem of yours off every list. Its submissions stay."""
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
+        client.withdraw_problem(problem)
+        if json_:
+            emit({"withdrawn": problem})
+        else:
+            say(f"withdrawn: {problem}")
+
+
+def _files(given: Path) -> NewProblem:
+    """Return the problem in a folder with ``reference.py`` and ``problem.toml``, or in a file of KernelBench alone.
+
+    Raises ``BadUsage``, ``UnusableFile``.
+    """
+    if not given.is_dir():
+        return {"source": read_given(str(given), is_response=False).text}
+    manifest = given / "problem.toml"
+    try:
+        fields = tomllib.loads(read_given(str(manifest), is_response=False).text)
+        json.dumps(fields, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadUsage(f"{manifest}: {error}") from error
+    source = read_given(str(given / "reference.py"), is_response=False).text
+    return cast(NewProblem, {**fields, "source": source})
+
+
+def _show_created(record: ProblemRecord, url: str, *, as_json: bool) -> None:
+    if as_json:
+        emit(record)
+    else:
+        typer.echo(record["id"])
+        say(f"{record['visibility']}, version {record['version']}: {url}/problems/{record['id']}")
 
 
 def _save(folder: Path, vetting: Vetting) -> None:

@@ -121,7 +121,8 @@ def problem_list(problems: Sequence[ProblemSummary]) -> RenderableType:
         identity = record["kernelbench"]
         known_as = f"level {identity['level']} problem {identity['problem_id']}" if identity else _DASH
         sizes = ", ".join(record["sizes"])
-        cells = (record["id"], record["title"], sizes, record["dtype"], known_as, _in_short(record))
+        title = record["title"] + (" (private)" if record.get("visibility") == "private" else "")
+        cells = (record["id"], title, sizes, record["dtype"], known_as, _in_short(record))
         table.add_row(*(Text(plain(cell)) for cell in cells))
     return table
 
@@ -150,6 +151,11 @@ def problem(record: ProblemRecord) -> RenderableType:
         facts[f"  {label.replace('_', ' ')}"] = MEANING[Label(label)] if label in set(Label) else ""
     if record.get("refusal"):
         facts["not ranked"] = str(record["refusal"])
+    # A service from before problems of clients sends neither.
+    if record.get("visibility") == "private":
+        facts["visibility"] = "private"
+    if len(record.get("versions", ())) > 1:
+        facts["other versions"] = ", ".join(each for each in record["versions"] if each != record["version"])
     lines = [f"  {name:<20} {value}" for name, value in facts.items()]
     head = Text.assemble((record["id"], "bold"), f"  {record['title']}")
     return Group(

@@ -358,7 +358,8 @@ def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:
 
 def problem_record(problem: Problem) -> ProblemRecord:
     """Return ``problem`` as a record of the API."""
-    return cast("ProblemRecord", {**problem.to_record(), "reference": problem.source})
+    own = {"visibility": "public", "owner": None, "reference": problem.source, "versions": [problem.version]}
+    return cast("ProblemRecord", {**problem.to_record(), **own})
 
 
 def _record(

@@ -97,6 +97,10 @@ class ProblemSummary(TypedDict):
     refusal: str | None
     """The reason for missing leaderboards."""
     vetting: VettedOn | None
+    visibility: Literal["public", "private"]
+    """`private`: a problem of a client, which others are told nothing of."""
+    owner: str | None
+    """The client that created it, for those who may change it; null: it came with the service, or is another's."""
 
 
 class ProblemRecord(ProblemSummary):
@@ -104,6 +108,8 @@ class ProblemRecord(ProblemSummary):
 
     reference: str
     """The reference's Python source, at its `full` size."""
+    versions: list[str]
+    """The current version, then the earlier ones, the newest first."""
 
 
 class ProblemList(TypedDict):

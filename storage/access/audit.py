@@ -1,7 +1,8 @@
 """The audit trail: actions of interest to administrators, written in the action's transaction and never changed.
 
 Actions: ``key.created``, ``key.revoked``, ``key.limited``, ``admin.request`` (a key was used for a request that only
-administrators may make), ``submission.published``, ``submission.withdrawn``, ``submission.reinstated``.
+administrators may make), ``submission.published``, ``submission.withdrawn``, ``submission.reinstated``,
+``problem.created``, ``problem.updated``, ``problem.published``, ``problem.withdrawn``.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from evaluator.problems.requested import is_requested
 from storage.access import audit
 from storage.access.visibility import Visibility
 from storage.clock import database_now
+from storage.created_problems import is_private, ranked_among_its_like
 from storage.leaderboards.entries import (
     RANKED_TIER,
     Result,
@@ -49,7 +50,7 @@ class NotRanked(ValueError):
 
 
 class NotPublishable(ValueError):
-    """The requested visibility shows less of the submission than others could see before."""
+    """The requested visibility shows less of the submission than others could see before, or its problem is private."""
 
 
 def withdraw(session: Session, submission_id: str, reason: str, by: str | None) -> Submission:
@@ -93,6 +94,8 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
         raise NotPublishable(f"submission {submission_id} is {before}: it cannot become {visibility} any more")
     if before is visibility:
         return submission
+    if is_private(session, submission.problem):
+        raise NotPublishable(f"problem {submission.problem} is private, and so are all submissions to it")
     submission.visibility = str(visibility)
     # From now on, equal lines must not get a submission that was handed in under another visibility.
     submission.dedup_key = None
@@ -150,7 +153,7 @@ def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
             Submission.status == Status.DONE,
             Submission.verifies.is_(None),
             Submission.withdrawn_at.is_(None),
-            Submission.visibility != str(Visibility.PRIVATE),
+            ranked_among_its_like(),
             StoredEvaluation.verdict == Verdict.PASSED,
             func.coalesce(StoredEvaluation.device_name, "") == ranking.device_name,
             _certain(ranking).is_not(None),

@@ -4,7 +4,8 @@ The cost of reading a leaderboard therefore depends on the entries shown, not on
 locked in one order: counts, then rankings by track, then batches (see ``storage.submissions.completion``). Two workers
 therefore cannot deadlock.
 
-Private and withdrawn submissions are on no leaderboard; ``storage.grading.withdrawal`` adds and removes entries later.
+Withdrawn submissions are on no leaderboard, and private ones only on those of private problems.
+``storage.grading.withdrawal`` adds and removes entries later.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sqlalchemy.orm import Session
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
 from evaluator.problems.requested import is_requested
 from storage.access.visibility import Visibility
+from storage.created_problems import has_leaderboards
 from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from storage.upsert import insert_into
 
@@ -86,9 +88,10 @@ def add_to_leaderboards(session: Session, submission_id: str, evaluation: Evalua
     """
     # Read again, because its owner may have published it since the worker has read it.
     submission = session.get_one(Submission, submission_id, populate_existing=True)
-    if submission.visibility == Visibility.PRIVATE:
+    if not has_leaderboards(session, submission):
         return False
-    count_verdicts(session, {outcome_of(submission, evaluation): 1})
+    if submission.visibility != Visibility.PRIVATE:
+        count_verdicts(session, {outcome_of(submission, evaluation): 1})
     if is_requested(submission.problem):
         return False
     record = False

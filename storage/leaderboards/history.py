@@ -36,6 +36,7 @@ __all__ = [
     "current_rankings",
     "newest_software",
     "rankings_of",
+    "rankings_of_version",
     "records",
     "sample",
     "verdicts_of",
@@ -66,6 +67,13 @@ def current_rankings() -> Select[StoredRanking]:
         )
         .where(StoredProblem.current, StoredRanking.entries > 0)
     )
+
+
+def rankings_of_version(version: str | None) -> Select[StoredRanking]:
+    """Return the query of ``current_rankings``, or that of the rankings of one version of a problem."""
+    if version is None:
+        return current_rankings()
+    return select(StoredRanking).where(StoredRanking.problem_version == version, StoredRanking.entries > 0)
 
 
 def newest_software(viewer: Viewer = ADMIN_VIEWER) -> ColumnElement[bool]:
@@ -101,14 +109,19 @@ def _newest_software(other: type[StoredRanking], has_entries: ColumnElement[bool
 
 
 def rankings_of(
-    session: Session, problem: str | None = None, *, newest: bool = False, viewer: Viewer = ADMIN_VIEWER
+    session: Session,
+    problem: str | None = None,
+    *,
+    version: str | None = None,
+    newest: bool = False,
+    viewer: Viewer = ADMIN_VIEWER,
 ) -> Sequence[StoredRanking]:
-    """Return the rankings of ``problem`` in its current version, or of all problems; the fullest first.
+    """Return the rankings of ``problem`` in its current or another ``version``, or of all problems; the fullest first.
 
     ``newest``: only the ranking under the newest software of each device. Left out are rankings without an entry that
     ``viewer`` sees. Where a viewer sees own entries alone, ``entries`` and ``best`` are of these.
     """
-    query = current_rankings().order_by(StoredRanking.entries.desc(), StoredRanking.id)
+    query = rankings_of_version(version).order_by(StoredRanking.entries.desc(), StoredRanking.id)
     if newest:
         query = query.where(newest_software(viewer))
     if problem is not None:
@@ -154,13 +167,14 @@ def sample(session: Session, ranking: StoredRanking, limit: int, viewer: Viewer 
 
 
 def verdicts_of(
-    session: Session, problem: str, problem_version: str, viewer: Viewer = ADMIN_VIEWER
+    session: Session, problem: str, problem_version: str, viewer: Viewer = ADMIN_VIEWER, *, private: bool = False
 ) -> Mapping[Verdict, int]:
     """Return the number of evaluations of this version of a problem by verdict, in the ranked tier alone.
 
-    Where a viewer sees own submissions alone, private ones among them are counted as well.
+    Where a viewer sees own submissions alone, private ones among them are counted as well. So are those of a
+    ``private`` problem, of which no counts are kept.
     """
-    if viewer.own_only:
+    if viewer.own_only or private:
         own = (
             select(StoredEvaluation.verdict, func.count())
             .join(Submission, Submission.id == StoredEvaluation.submission_id)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval
 from storage.access.visibility import ADMIN_VIEWER, Viewer
-from storage.leaderboards.history import current_rankings, newest_software
+from storage.leaderboards.history import current_rankings, newest_software, rankings_of_version
 from storage.leaderboards.own import entries_seen, seen_entry
 from storage.models import StoredLeaderboardEntry, StoredRanking
 
@@ -67,6 +67,8 @@ class BoardKey:
     baseline: str = "eager"
     device_name: str | None = None
     software: str | None = None
+    problem_version: str | None = None
+    """``None``: the current one."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,7 @@ def ends_above(
 
 def _rankings(session: Session, board: BoardKey, viewer: Viewer) -> Sequence[StoredRanking]:
     asked = {name: value for name, value in vars(board).items() if value is not None}
-    query = current_rankings().filter_by(**asked).order_by(StoredRanking.device_name)
+    query = rankings_of_version(board.problem_version).filter_by(**asked).order_by(StoredRanking.device_name)
     return session.scalars(query if board.software is not None else query.where(newest_software(viewer))).all()
 
 

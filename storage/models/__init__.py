@@ -2,6 +2,7 @@
 
     sources              texts by their SHA-256
     problems             every version that was ever judged against
+    created_problems     problems of clients: owner, visibility and current version
     submissions          requests for an evaluation, and their state
     attempts             each claim of a submission by a worker
     evaluations          the immutable records
@@ -45,7 +46,7 @@ from storage.models.leaderboards import (
 )
 from storage.models.leases import Leased
 from storage.models.metrics import StoredCount
-from storage.models.problems import StoredProblem, StoredSource, StoredVetting
+from storage.models.problems import CreatedProblem, StoredProblem, StoredSource, StoredVetting
 from storage.models.submissions import Attempt, AttemptOutcome, Stage, StoredEvaluation, Submission
 from storage.models.workers import StoredWorker, WorkerState
 
@@ -60,6 +61,7 @@ __all__ = [
     "BatchError",
     "BatchItem",
     "BatchStatus",
+    "CreatedProblem",
     "DiagnosisStatus",
     "Leased",
     "RankingRecord",

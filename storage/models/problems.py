@@ -1,4 +1,4 @@
-"""Tables of problems, their vettings, and sources."""
+"""Tables of problems, their owners and vettings, and sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from storage.models.base import Base
 
-__all__ = ["StoredProblem", "StoredSource", "StoredVetting"]
+__all__ = ["CreatedProblem", "StoredProblem", "StoredSource", "StoredVetting"]
 
 
 class StoredSource(Base):
@@ -37,6 +37,25 @@ class StoredProblem(Base):
     current: Mapped[bool] = mapped_column(index=True)
     created_at: Mapped[datetime]
     vettings: Mapped[list[dict[str, Any]]] = mapped_column(default=list, server_default="[]")
+
+
+class CreatedProblem(Base):
+    """A problem that a client created through the API. ``version`` is the current one of its versions.
+
+    ``owner``: the client, or ``None`` where the service asks for no keys. ``visibility``: ``public`` or ``private``.
+    ``revision`` counts the changes of this row.
+    """
+
+    __tablename__ = "created_problems"
+    __table_args__ = (ForeignKeyConstraint(["id", "version"], ["problems.id", "problems.version"]),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[str]
+    owner: Mapped[str | None]
+    visibility: Mapped[str]
+    created_at: Mapped[datetime]
+    revision: Mapped[int]
+    withdrawn_at: Mapped[datetime | None]
 
 
 class StoredVetting(Base):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html.parser import HTMLParser
 
 import httpx
@@ -45,9 +46,9 @@ class Outline(HTMLParser):
             self.scripts.append(data)
 
 
-def page(http: httpx.Client, path: str, status: int = 200) -> str:
+def page(http: httpx.Client, path: str, status: int = 200, headers: Mapping[str, str] | None = None) -> str:
     """The page at ``path``, which keeps what is promised of all."""
-    answer = http.get(path, headers={"Accept": "text/html"})
+    answer = http.get(path, headers={"Accept": "text/html", **(headers or {})})
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
     check(answer.text)
     return answer.text

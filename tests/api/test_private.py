@@ -35,7 +35,7 @@ SECRET = "zq7moonlight"
 """Stands in everything that is private or hidden."""
 SOURCE = f"class ModelNew: ...\n# {SECRET}\n"
 
-READ, SUBMIT, ADMIN, NO_SCOPE = Scope.READ, Scope.SUBMIT, Scope.ADMIN, None
+READ, SUBMIT, REFERENCES, ADMIN, NO_SCOPE = Scope.READ, Scope.SUBMIT, Scope.REFERENCES, Scope.ADMIN, None
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Route:
 FORM = {"headers": {"Content-Type": "application/x-www-form-urlencoded"}}
 PUBLISH, WITHDRAW = {"json": {"visibility": "private"}}, {"json": {"reason": "a test"}}
 CODE = {"json": {"problem": "relu", "code": "class ModelNew: ...\n"}}
+REFERENCE = {"json": {"source": "import torch\n"}}
 BOARD = {"problem": "relu", "device": "cpu", "limit": "500"}
 LIMITS = {"json": {"requests_per_min": 0}}
 NEW_KEY = {"json": {"client": "eve", "scopes": ["read"]}}
@@ -77,6 +78,10 @@ ROUTES = {
     "GET /api/v1/workers": Route(READ),
     "GET /api/v1/problems": Route(READ),
     "GET /api/v1/problems/{problem_id}": Route(READ),
+    "POST /api/v1/problems": Route(REFERENCES, 403, REFERENCE),
+    "PUT /api/v1/problems/{problem_id}": Route(REFERENCES, 403, REFERENCE),
+    "PATCH /api/v1/problems/{problem_id}": Route(ADMIN, 403, {"json": {"visibility": "public"}}),
+    "DELETE /api/v1/problems/{problem_id}": Route(REFERENCES, 403),
     "GET /api/v1/leaderboard": Route(READ, 200, {"params": BOARD}),
     "POST /api/v1/submissions": Route(SUBMIT, 202, CODE),
     "GET /api/v1/submissions": Route(READ, 200, {"params": {"limit": 200}}),

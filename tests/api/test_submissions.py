@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import select
 
-from api.services.container import Services
+from api.services.catalogue import Catalogue
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from evaluator.problems.problem import Problem
@@ -96,7 +96,7 @@ def test_rules_of_a_problem_are_shown_and_only_added_to(
     assert record["rules"] == {"languages": ["cpp", "cuda"], "no_lower_precision": True}
     assert post().json()["rules"] == {}
     strict = replace(problems["relu"], rules=Rules(languages=("triton",)))
-    monkeypatch.setattr(Services, "problem", lambda *_arguments: strict)
+    monkeypatch.setattr(Catalogue, "problem", lambda *_arguments: strict)
     refused = assert_problem(post(rules={"languages": ["cuda"]}), 422)
     assert fields(refused) == {"rules"}
     assert "cannot loosen" in str(refused)

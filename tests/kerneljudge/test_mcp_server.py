@@ -62,6 +62,9 @@ def test_an_agent_finds_a_problem_has_candidates_judged_and_reads_the_ranking(li
         assert [tool.name for tool in tools] == [
             "list_problems",
             "show_problem",
+            "create_problem",
+            "update_problem",
+            "withdraw_problem",
             "evaluate",
             "read_submission",
             "show_leaderboard",
@@ -84,6 +87,15 @@ def test_an_agent_finds_a_problem_has_candidates_judged_and_reads_the_ranking(li
         reference = (PROBLEMS / "relu" / "reference.py").read_text()
         brought = await call(agent, "evaluate", reference=reference, code=source(), device="cpu", tier="check")
         assert (brought["problem"][:10], brought["verdict"]) == ("reference_", "passed")
+        created = await call(agent, "create_problem", source=reference, title="Mine")
+        assert (created["title"], list(created["sizes"])) == ("Mine", ["full"])
+        tried = await call(agent, "evaluate", problem=created["id"], code=source(), device="cpu", tier="check")
+        assert (tried["problem"], tried["verdict"]) == (created["id"], "passed")
+        changed = await call(agent, "update_problem", problem=created["id"], source=f"{reference}# changed\n")
+        assert changed["version"] != created["version"]
+        assert "wrong" in await refusal(agent, "create_problem", source=reference, sizes={"full": {"wrong": 1}})
+        assert await call(agent, "withdraw_problem", problem=created["id"]) == {"withdrawn": created["id"]}
+        assert "no problem" in await refusal(agent, "show_problem", problem=created["id"])
         assert passed["rules"] == {}
         ruled = await call(agent, "evaluate", problem="relu", code=source(), rules={"languages": ["cuda"]}, wait_s=0)
         assert ruled["rules"] == {"languages": ["cuda"]}

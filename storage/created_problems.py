@@ -1,0 +1,186 @@
+"""Problems that clients create through the API, beside those of folders (``storage.problems``).
+
+Each has an owner and a visibility. A private one is seen by its owner and by administrators alone, and all submissions
+to it are private. They are on its leaderboards all the same, since nobody else sees these. Every version stays
+readable. Nothing here commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from evaluator.problems.created import is_created
+from evaluator.problems.problem import Problem
+from storage.access import audit
+from storage.access.visibility import Viewer, Visibility
+from storage.clock import database_now
+from storage.models import (
+    AuthorBest,
+    CreatedProblem,
+    RankingRecord,
+    StoredLeaderboardEntry,
+    StoredProblem,
+    StoredRanking,
+    Submission,
+)
+from storage.upsert import insert_into
+
+__all__ = [
+    "create_problem",
+    "created_mark",
+    "created_problems",
+    "has_leaderboards",
+    "is_private",
+    "locked_problem",
+    "publish_problem",
+    "ranked_among_its_like",
+    "sees_problem",
+    "update_problem",
+    "withdraw_problem",
+]
+
+
+def sees_problem(viewer: Viewer, known: CreatedProblem) -> bool:
+    """Whether ``viewer`` may know of a created problem. Public ones are for everyone, as those of folders are."""
+    return known.visibility == Visibility.PUBLIC or viewer.owns(known)
+
+
+def create_problem(session: Session, problem: Problem, owner: str | None, visibility: Visibility) -> CreatedProblem:
+    """Store a new problem of ``owner``."""
+    _store_version(session, problem)
+    created = CreatedProblem(
+        id=problem.id,
+        version=problem.version,
+        owner=owner,
+        visibility=str(visibility),
+        created_at=database_now(session),
+        revision=1,
+        withdrawn_at=None,
+    )
+    session.add(created)
+    session.flush()
+    details = {"version": problem.version, "visibility": str(visibility)}
+    audit.record(session, "problem.created", by=owner, subject=problem.id, **details)
+    return created
+
+
+def locked_problem(session: Session, problem_id: str) -> CreatedProblem | None:
+    """Return a created problem that was not withdrawn, locked until the transaction ends; ``None`` without one."""
+    known = (CreatedProblem.id == problem_id, CreatedProblem.withdrawn_at.is_(None))
+    query = select(CreatedProblem).where(*known).with_for_update()
+    return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def update_problem(session: Session, known: CreatedProblem, problem: Problem, by: str | None) -> None:
+    """Make ``problem`` the current version of ``known``. Earlier versions stay, with their leaderboards."""
+    assert known.id == problem.id
+    _retire(session, known.id)
+    _store_version(session, problem)
+    before, known.version = known.version, problem.version
+    known.revision += 1
+    session.flush()
+    audit.record(session, "problem.updated", by=by, subject=known.id, before=before, version=problem.version)
+
+
+def publish_problem(session: Session, known: CreatedProblem, by: str | None) -> None:
+    """Show the problem and all its versions to everyone. Submissions to it stay private, and leave its leaderboards.
+
+    Their owners may publish each.
+    """
+    if known.visibility == Visibility.PUBLIC:
+        return
+    known.visibility = str(Visibility.PUBLIC)
+    known.revision += 1
+    session.flush()
+    rankings = select(StoredRanking.id).filter_by(problem=known.id)
+    for table in (StoredLeaderboardEntry, AuthorBest, RankingRecord):
+        rows = delete(table).where(table.ranking_id.in_(rankings))
+        session.execute(rows.execution_options(synchronize_session=False))
+    emptied = update(StoredRanking).filter_by(problem=known.id).values(entries=0, best=0.0)
+    session.execute(emptied.execution_options(synchronize_session=False))
+    audit.record(session, "problem.published", by=by, subject=known.id, version=known.version)
+
+
+def withdraw_problem(session: Session, known: CreatedProblem, by: str | None) -> None:
+    """Take the problem off every list. Its submissions stay, and those that wait are graded."""
+    _retire(session, known.id)
+    known.withdrawn_at = database_now(session)
+    known.revision += 1
+    session.flush()
+    audit.record(session, "problem.withdrawn", by=by, subject=known.id, version=known.version)
+
+
+def created_mark(session: Session) -> Any:
+    """Return a value that changes as soon as a problem was created, updated, published or withdrawn."""
+    # Not by the latest time: transactions may be committed in another order than they began.
+    return session.scalar(select(func.coalesce(func.sum(CreatedProblem.revision), 0)))
+
+
+def created_problems(session: Session) -> Mapping[str, tuple[CreatedProblem, Problem, Sequence[Mapping[str, Any]]]]:
+    """Return all that were not withdrawn, in their current versions, by id; the oldest first."""
+    query = (
+        select(CreatedProblem, StoredProblem)
+        .join(
+            StoredProblem, (StoredProblem.id == CreatedProblem.id) & (StoredProblem.version == CreatedProblem.version)
+        )
+        .where(CreatedProblem.withdrawn_at.is_(None))
+        .order_by(CreatedProblem.id)
+    )
+    rows = session.execute(query.execution_options(populate_existing=True)).all()
+    return {known.id: (known, Problem.from_dict(stored.definition), stored.vettings) for known, stored in rows}
+
+
+def is_private(session: Session, problem_id: str) -> bool:
+    """Whether this is a private problem of a client, withdrawn or not."""
+    if not is_created(problem_id):
+        return False
+    visibility = session.scalar(select(CreatedProblem.visibility).where(CreatedProblem.id == problem_id))
+    return visibility == Visibility.PRIVATE
+
+
+def has_leaderboards(session: Session, submission: Submission) -> bool:
+    """Whether a submission may be on leaderboards: a private one only among its owner's, for a private problem.
+
+    The problem cannot be published until the transaction ends.
+    """
+    if submission.visibility != Visibility.PRIVATE:
+        return True
+    if not is_created(submission.problem):
+        return False
+    query = select(CreatedProblem).where(CreatedProblem.id == submission.problem).with_for_update(read=True)
+    known = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    return known is not None and known.visibility == Visibility.PRIVATE and known.owner == submission.owner
+
+
+def ranked_among_its_like() -> ColumnElement[bool]:
+    """Return the SQL condition of ``has_leaderboards`` on rows of submissions."""
+    own = and_(
+        CreatedProblem.id == Submission.problem,
+        CreatedProblem.visibility == str(Visibility.PRIVATE),
+        CreatedProblem.owner == Submission.owner,
+    )
+    return or_(Submission.visibility != str(Visibility.PRIVATE), exists().where(own).correlate(Submission))
+
+
+def _retire(session: Session, problem_id: str) -> None:
+    session.execute(update(StoredProblem).where(StoredProblem.id == problem_id).values(current=False))
+
+
+def _store_version(session: Session, problem: Problem) -> None:
+    """Store a version, which becomes the current one. An earlier version may come back."""
+    row = {
+        "id": problem.id,
+        "version": problem.version,
+        "definition": problem.to_dict(),
+        "current": True,
+        "created_at": database_now(session),
+        "vettings": [],
+    }
+    new = insert_into(session, StoredProblem).values(row)
+    # The definition is written again, because a change of title, description or tags keeps the version.
+    renewed = {"current": True, "definition": new.excluded["definition"]}
+    session.execute(new.on_conflict_do_update(index_elements=["id", "version"], set_=renewed))

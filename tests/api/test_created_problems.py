@@ -1,0 +1,431 @@
+"""Problems that clients create: their versions, their leaderboards, and what others are told of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from api.services.container import Services
+from evaluator.problems.problem import Problem
+from evaluator.problems.vetting import Vetting
+from runtime.settings import Settings
+from storage.access.keys import Scope
+from storage.models import AuditEvent
+from storage.problems import stored_problem, sync_problems
+from storage.vettings import record_vetting
+from tests.api.conftest import PROBLEMS, assert_problem
+from tests.api.inmemory import AppTransport
+from tests.api.keyring import Keyring
+from tests.api.outline import page
+from tests.api.seeds import Seeds, passed
+from tests.api.test_private import ADMIN, LINES, ROUTES, ask
+
+SECRET = "zq7moonlight"
+"""Stands in everything about the private problem."""
+URL = "/api/v1/problems"
+SOURCE = (PROBLEMS / "relu" / "reference.py").read_text(encoding="utf-8") + f"# {SECRET}\n"
+CODE = f"class ModelNew: ...\n# {SECRET}\n"
+FIELDS = {
+    "title": f"Title {SECRET}",
+    "description": f"Description {SECRET}.",
+    "sizes": {"smoke": {"batch_size": 16, "dim": 64}, "full": {}},
+    "tolerance": {"float32": {"atol": 1e-3, "rtol": 1e-3}},
+    "gradients": {"policy": "none"},
+    "inputs": {"domain": "as_written"},
+    "reference": {"row_independent": True},
+    "tags": [SECRET],
+    "shapes": {"smoke": {"odd": {"use": "checked", "values": {"dim": 63}}}},
+    "rules": {"forbidden_operators": ["matmul"]},
+}
+
+
+@pytest.fixture
+def api_settings(tmp_path: Path) -> Settings:
+    """An installation that asks for keys and takes references; nothing of it is shared between callers."""
+    return Settings(
+        data_dir=tmp_path / "data",
+        problems_dir=PROBLEMS,
+        port=0,
+        auth="required",
+        request_references=True,
+        answer_age_s=0,
+    )
+
+
+@pytest.fixture
+def keys(transport: AppTransport, services: Services) -> Keyring:
+    keyring = Keyring(services.sessions)
+    for client in ("ada", "bob"):
+        keyring.make(client, [Scope.REFERENCES])
+    keyring.make("plain")
+    keyring.make("root", [Scope.ADMIN])
+    return keyring
+
+
+def create(http: httpx.Client, headers: dict[str, str], **fields: Any) -> dict[str, Any]:
+    answer = http.post(URL, json={"source": SOURCE, **fields}, headers=headers)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"{URL}/{answer.json()['id']}"
+    return dict(answer.json())
+
+
+def problem_of(services: Services, record: dict[str, Any]) -> Problem:
+    with services.readers() as session:
+        problem = stored_problem(session, record["id"], record["version"])
+    assert problem is not None
+    return problem
+
+
+def vetted(services: Services, record: dict[str, Any]) -> None:
+    """A worker finds the problem good."""
+    found = {"problem": record["id"], "version": record["version"], "device": "cpu", "size": "smoke"}
+    vetting = Vetting(**found, precision="float32", torch="2", labels=(), refusals=(), checks=())
+    with services.sessions.begin() as session:
+        record_vetting(session, vetting)
+
+
+def submit(http: httpx.Client, headers: dict[str, str], problem: str, **changes: Any) -> httpx.Response:
+    body = {"problem": problem, "code": CODE, "device": "cpu", "size": "smoke", "author": SECRET, **changes}
+    return http.post("/api/v1/submissions", json=body, headers=headers)
+
+
+def graded(
+    http: httpx.Client,
+    services: Services,
+    seeds: Seeds,
+    headers: dict[str, str],
+    record: dict[str, Any],
+    **changes: Any,
+) -> str:
+    """The id of a submission to the problem that passed."""
+    answer = submit(http, headers, record["id"], **changes)
+    assert answer.status_code == 202, answer.text
+    return seeds.evaluate(answer.json()["id"], passed(problem_of(services, record)))
+
+
+def board(http: httpx.Client, headers: dict[str, str], problem: str, **params: str) -> httpx.Response:
+    query = {"problem": problem, "device": "cpu", "size": "smoke", **params}
+    return http.get("/api/v1/leaderboard", params=query, headers=headers)
+
+
+def test_a_problem_has_the_fields_of_problem_toml(http: httpx.Client, services: Services, keys: Keyring) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    problem = problem_of(services, record)
+    assert (record["visibility"], record["owner"], record["versions"]) == ("private", "ada", [record["version"]])
+    assert (problem.title, problem.description) == (FIELDS["title"], FIELDS["description"])
+    assert problem.sizes == FIELDS["sizes"]
+    assert problem.tolerance("float32").atol == 1e-3
+    assert (problem.gradient_policy, problem.input_domain, problem.row_independent) == ("none", "as_written", True)
+    assert problem.shapes["smoke"]["odd"].values == {"dim": 63}
+    assert (problem.tags, problem.rules.to_dict()) == ((SECRET,), FIELDS["rules"])
+    assert http.get(f"{URL}/{record['id']}", headers=keys["ada"]).json() == record
+
+
+def test_a_file_of_kernelbench_needs_no_field(http: httpx.Client, services: Services, keys: Keyring) -> None:
+    record = create(http, keys["ada"])
+    assert record["title"] == "Applies ReLU to every element"
+    assert (record["sizes"], record["input_domain"], record["dtype"]) == ({"full": {}}, "real", "float32")
+    assert problem_of(services, record).source == SOURCE
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"source": "x = 1"}, "source", "it does not define Model"),
+        ({"source": "class Model(:"}, "source", "it does not parse"),
+        ({"source": f"# {'x' * 300_000}"}, "source", "at most 300,000"),
+        ({"sizes": {"smoke": {}}}, "sizes", "[sizes.full]"),
+        ({"sizes": {"full": {"nothing": 1}}}, "source", "nothing"),
+        ({"sizes": {"full": {}, "a b": {}}}, "sizes", "a size is named"),
+        ({"sizes": {f"s{n}": {} for n in range(17)}}, "sizes", "at most 16"),
+        ({"title": "x" * 201}, "title", "at most 200"),
+        ({"title": "  "}, "title", "non-empty"),
+        ({"dtype": "int8"}, "dtype", "float32"),
+        ({"tags": ["x" * 61]}, "tags", "at most 60"),
+        ({"limits": {"call_s": 9}}, "limits", "Extra inputs"),
+        ({"kernelbench": {"level": 1}}, "kernelbench", "Extra inputs"),
+        ({"shapes": {"full": {"same": {"values": {"dim": 393216}}}}}, "shapes", "shapes.full.same"),
+        ({"rules": {"forbidden_operators": ["rely"]}}, "rules", "forbidden_operators may name"),
+        ({"neighbours": {"colour": 1}}, "neighbours", "unknown field 'colour'"),
+    ],
+)
+def test_a_bad_field_is_named(
+    http: httpx.Client, keys: Keyring, changes: dict[str, Any], field: str, words: str
+) -> None:
+    refused = assert_problem(http.post(URL, json={"source": SOURCE, **changes}, headers=keys["ada"]), 422)
+    named = {error["field"]: error["message"] for error in refused["errors"]}
+    found = {name: message for name, message in named.items() if name.partition(".")[0] == field}
+    assert found, named
+    assert any(words in message for message in found.values()), found
+    listed = http.get(URL, headers=keys["ada"]).json()["items"]
+    assert {each["owner"] for each in listed} == {None}
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0b"])
+def test_texts_that_no_database_takes_are_no_fault(http: httpx.Client, keys: Keyring, text: str) -> None:
+    content = json.dumps({"source": SOURCE, "title": f"t{text}", "description": f"d{text}", "tags": [text]})
+    headers = {**keys["ada"], "Content-Type": "application/json"}
+    answer = http.post(URL, content=content, headers=headers)
+    assert answer.status_code in (201, 422), answer.text
+    assert page(http, "/", headers=keys["ada"])
+
+
+def test_only_keys_that_may_have_references_executed_create_problems(
+    http: httpx.Client, services: Services, keys: Keyring
+) -> None:
+    body = {"source": SOURCE}
+    assert_problem(http.post(URL, json=body), 401)
+    assert_problem(http.post(URL, json=body, headers=keys["plain"]), 403)
+    record = create(http, keys["ada"])
+    services.settings = services.settings.model_copy(update={"request_references": False})
+    for answer in (
+        http.post(URL, json=body, headers=keys["ada"]),
+        http.put(f"{URL}/{record['id']}", json=body, headers=keys["ada"]),
+    ):
+        assert "KERNELJUDGE_REQUEST_REFERENCES" in str(assert_problem(answer, 403)["detail"])
+
+
+def test_a_repeated_request_makes_one_problem(http: httpx.Client, keys: Keyring) -> None:
+    key = {"Idempotency-Key": "once"}
+    first, again = (http.post(URL, json={"source": SOURCE}, headers={**keys["ada"], **key}) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    assert ("idempotency-replayed" in first.headers, again.headers["idempotency-replayed"]) == (False, "true")
+    other = http.post(URL, json={"source": SOURCE + "# other\n"}, headers={**keys["ada"], **key})
+    assert_problem(other, 409)
+    # The same key of another client is another one.
+    elsewhere = http.post(URL, json={"source": SOURCE}, headers={**keys["bob"], **key}).json()
+    assert elsewhere["id"] != first.json()["id"]
+
+
+def test_a_quota_bounds_the_versions_of_a_day(http: httpx.Client, services: Services, keys: Keyring) -> None:
+    services.settings = services.settings.model_copy(update={"problems_per_day": 2})
+    record = create(http, keys["ada"])
+    change = {"source": SOURCE + "# 2\n"}
+    assert http.put(f"{URL}/{record['id']}", json=change, headers=keys["ada"]).status_code == 200
+    for answer in (
+        http.post(URL, json=change, headers=keys["ada"]),
+        http.put(f"{URL}/{record['id']}", json={"source": SOURCE + "# 3\n"}, headers=keys["ada"]),
+    ):
+        assert "2 problems a day" in str(assert_problem(answer, 429)["detail"])
+        assert int(answer.headers["retry-after"]) > 0
+    assert len(http.get(f"{URL}/{record['id']}", headers=keys["ada"]).json()["versions"]) == 2
+    create(http, keys["bob"])
+
+
+def test_a_change_makes_a_version_and_the_old_board_stays(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    first = create(http, keys["ada"], **FIELDS)
+    vetted(services, first)
+    old = graded(http, services, seeds, keys["ada"], first)
+    assert http.get(f"/api/v1/submissions/{old}", headers=keys["ada"]).json()["problem_version"] == first["version"]
+    renamed = http.put(f"{URL}/{first['id']}", json={"source": SOURCE, **FIELDS, "title": "New"}, headers=keys["ada"])
+    assert (renamed.json()["version"], renamed.json()["title"]) == (first["version"], "New")
+
+    changed = {"source": SOURCE, **FIELDS, "tolerance": {"float32": {"atol": 1e-5, "rtol": 1e-5}}}
+    second = http.put(f"{URL}/{first['id']}", json=changed, headers=keys["ada"]).json()
+    assert second["version"] != first["version"]
+    assert second["versions"] == [second["version"], first["version"]]
+    vetted(services, second)
+    new = graded(http, services, seeds, keys["ada"], second)
+    boards = {
+        version: [each["submission"] for each in board(http, keys["ada"], first["id"], **params).json()["entries"]]
+        for version, params in {
+            "current": {},
+            "first": {"problem_version": first["version"]},
+            "second": {"problem_version": second["version"]},
+        }.items()
+    }
+    assert boards == {"current": [new], "first": [old], "second": [new]}
+    assert_problem(board(http, keys["ada"], first["id"], problem_version="none"), 404)
+    current = page(http, f"/problems/{first['id']}", headers=keys["ada"])
+    assert new in current
+    assert old not in current
+    assert f"?version={first['version']}" in current
+    earlier = page(http, f"/problems/{first['id']}?version={first['version']}", headers=keys["ada"])
+    assert old in earlier
+    assert "This is the earlier version" in earlier
+    assert 'id="hand-in"' not in earlier
+    was = http.get(f"{URL}/{first['id']}", params={"version": first["version"]}, headers=keys["ada"]).json()
+    assert (was["version"], was["tolerances"]["float32"]["atol"]) == (first["version"], 1e-3)
+
+
+def test_a_private_problem_is_told_to_others_on_no_route(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    vetted(services, record)
+    submission = graded(http, services, seeds, keys["ada"], record)
+    header = {"visibility": "private", "name": SECRET, "defaults": {"problem": record["id"]}}
+    lines = "".join(json.dumps(each) + "\n" for each in ({"batch": header}, {"code": CODE}))
+    batch = http.post("/api/v1/batches", content=lines, headers={**LINES["headers"], **keys["ada"]}).json()
+    assert (batch["items"], batch["errors_total"]) == (1, 0), batch
+    http.delete(batch["links"]["self"], headers=keys["ada"])
+    waiting = submit(http, keys["ada"], record["id"], code=CODE + "2").json()
+    assert waiting["visibility"] == "private"
+    ids = {"submission_id": submission, "batch_id": batch["id"], "problem_id": record["id"]}
+    seen = set()
+    for name, route in ROUTES.items():
+        for client in (None, "bob", "plain"):
+            answer = ask(http, name, keys[client], **ids)
+            assert SECRET not in answer.text, (name, client)
+            if "{problem_id}" not in name:
+                assert record["id"] not in answer.text, (name, client)
+                continue
+            unknown = ask(http, name, keys[client], **{**ids, "problem_id": "prob_none"})
+            assert answer.status_code == unknown.status_code, (name, client)
+            assert answer.text.count(record["id"]) <= unknown.text.count("prob_none"), (name, client)
+            if route.scope is not ADMIN and client == "bob":
+                assert answer.status_code in (404, 422), (name, answer.text)
+        if name.startswith("GET") and record["id"] in ask(http, name, keys["ada"], **ids).text:
+            seen.add(name)
+    # Its owner is told on these routes, so the loop above looks at the right answers.
+    assert seen >= {
+        "GET /",
+        "GET /problems/{problem_id}",
+        "GET /api/v1/problems",
+        "GET /api/v1/problems/{problem_id}",
+        "GET /submissions/{submission_id}",
+        "GET /api/v1/submissions",
+        "GET /batches/{batch_id}",
+    }
+    for params in ({}, {"problem_version": record["version"]}, {"format": "csv"}):
+        assert board(http, keys["ada"], record["id"], **params).status_code == 200
+        for client in (None, "bob"):
+            answer = board(http, keys[client], record["id"], **params)
+            unknown = board(http, keys[client], "prob_none", **params)
+            assert (answer.status_code, unknown.status_code) == (404, 404)
+            assert (
+                answer.text.replace(record["id"], "prob_none").partition("request_id")[0]
+                == (unknown.text.partition("request_id")[0])
+            )
+    for client in ("bob", "plain"):
+        assert_problem(submit(http, keys[client], record["id"]), 404)
+        assert SECRET not in page(http, "/overall?problems=all", headers=keys[client])
+    assert SECRET not in page(http, "/overall")
+    assert SECRET in page(http, "/overall", headers=keys["ada"])
+    assert SECRET in http.get(URL, headers=keys["root"]).text
+
+
+def test_a_private_problem_has_a_board_for_its_owner(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    submission = graded(http, services, seeds, keys["ada"], record)
+    assert board(http, keys["ada"], record["id"]).json()["refusal"] is not None
+    vetted(services, record)
+    assert [each["submission"] for each in board(http, keys["ada"], record["id"]).json()["entries"]] == [submission]
+    # What an administrator hands in is not its owner's, and is on no board.
+    theirs = graded(http, services, seeds, keys["root"], record, code=CODE + "root")
+    assert [each["submission"] for each in board(http, keys["root"], record["id"]).json()["entries"]] == [submission]
+    assert theirs not in page(http, f"/problems/{record['id']}", headers=keys["ada"])
+    html = page(http, f"/problems/{record['id']}", headers=keys["ada"])
+    assert submission in html
+    assert "<span>private</span>" in html
+    assert '<option value="private" selected>' in html
+    withdrawn = http.put(
+        f"/api/v1/submissions/{submission}/withdrawal", json={"reason": "a test"}, headers=keys["root"]
+    )
+    assert withdrawn.status_code == 200
+    assert board(http, keys["ada"], record["id"]).json()["entries"] == []
+    http.delete(f"/api/v1/submissions/{submission}/withdrawal", headers=keys["root"])
+    assert [each["submission"] for each in board(http, keys["ada"], record["id"]).json()["entries"]] == [submission]
+
+
+def test_submissions_to_a_private_problem_are_private(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    for visibility in ("public", "source_hidden"):
+        refused = assert_problem(submit(http, keys["ada"], record["id"], visibility=visibility), 422)
+        assert {error["field"] for error in refused["errors"]} == {"visibility"}
+    line = {"problem": record["id"], "code": CODE}
+    batch = http.post("/api/v1/batches", json={"submissions": [line]}, headers=keys["ada"]).json()
+    assert (batch["items"], batch["errors_total"]) == (0, 1)
+    assert "must be its submissions and their batch" in batch["errors"][0]["message"]
+    submission = submit(http, keys["ada"], record["id"]).json()["id"]
+    published = http.patch(f"/api/v1/submissions/{submission}", json={"visibility": "public"}, headers=keys["ada"])
+    assert "is private, and so are all submissions to it" in str(assert_problem(published, 409)["detail"])
+
+
+def test_an_administrator_publishes_a_problem_and_nothing_else(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    vetted(services, record)
+    before = graded(http, services, seeds, keys["ada"], record)
+    own = f"{URL}/{record['id']}"
+    body = {"visibility": "public"}
+    assert_problem(http.patch(own, json=body, headers=keys["ada"]), 403)
+    assert_problem(http.patch(own, json={"visibility": "private"}, headers=keys["root"]), 422)
+    assert http.patch(own, json=body, headers=keys["root"]).json()["visibility"] == "public"
+    keys.make("agent", own_only=True)
+    for client in (None, "bob", "plain", "agent"):
+        shown = http.get(own, headers=keys[client]).json()
+        assert (shown["title"], shown["visibility"], shown["owner"]) == (FIELDS["title"], "public", None)
+        assert record["id"] in page(http, "/", headers=keys[client])
+        # The submission is as private as it was.
+        assert board(http, keys[client], record["id"]).json()["entries"] == []
+        assert before not in page(http, f"/problems/{record['id']}", headers=keys[client])
+        assert http.get(f"/api/v1/submissions/{before}", headers=keys[client]).status_code == 404
+    theirs = graded(http, services, seeds, keys["bob"], record, code=CODE + "bob")
+    assert [each["submission"] for each in board(http, {}, record["id"]).json()["entries"]] == [theirs]
+    published = http.patch(f"/api/v1/submissions/{before}", json=body, headers=keys["ada"])
+    assert published.status_code == 200
+    assert {each["submission"] for each in board(http, {}, record["id"]).json()["entries"]} == {theirs, before}
+    # Others rely on it now, so its owner does not change it alone.
+    change = {"source": SOURCE + "# 2\n"}
+    for client, status in (("bob", 403), ("ada", 403), ("root", 200)):
+        assert http.put(own, json=change, headers=keys[client]).status_code == status
+    assert_problem(http.delete(own, headers=keys["ada"]), 403)
+    with services.readers() as session:
+        actions = [row.action for row in session.scalars(select(AuditEvent).order_by(AuditEvent.id))]
+    assert [each for each in actions if each.startswith("problem.")] == [
+        "problem.created",
+        "problem.published",
+        "problem.updated",
+    ]
+
+
+def test_a_withdrawn_problem_is_on_no_list_and_its_submissions_stay(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    waiting = submit(http, keys["ada"], record["id"]).json()
+    own = f"{URL}/{record['id']}"
+    assert_problem(http.delete(own, headers=keys["bob"]), 404)
+    assert http.delete(own, headers=keys["ada"]).status_code == 204
+    assert_problem(http.get(own, headers=keys["ada"]), 404)
+    assert_problem(http.delete(own, headers=keys["ada"]), 404)
+    assert_problem(http.put(own, json={"source": SOURCE}, headers=keys["ada"]), 404)
+    assert_problem(submit(http, keys["ada"], record["id"]), 404)
+    assert record["id"] not in http.get(URL, headers=keys["ada"]).text
+    seeds.evaluate(waiting["id"], passed(problem_of(services, record)))
+    after = http.get(f"/api/v1/submissions/{waiting['id']}", headers=keys["ada"]).json()
+    assert (after["verdict"], after["problem_version"]) == ("passed", record["version"])
+    assert http.get(after["links"]["reference"], headers=keys["ada"]).text == SOURCE
+    assert page(http, f"/submissions/{waiting['id']}", headers=keys["ada"])
+    assert http.get(f"/api/v1/submissions/{waiting['id']}", headers=keys["bob"]).status_code == 404
+
+
+def test_a_start_of_the_service_leaves_created_problems_as_they_are(
+    http: httpx.Client, services: Services, keys: Keyring, problems: dict[str, Problem]
+) -> None:
+    record = create(http, keys["ada"])
+    with services.sessions.begin() as session:
+        sync_problems(session, problems)
+    assert http.get(f"{URL}/{record['id']}", headers=keys["ada"]).json() == record
+
+
+def test_without_keys_a_problem_is_everybodys(tmp_path: Path, services: Services, http: httpx.Client) -> None:
+    services.settings = services.settings.model_copy(update={"auth": "open"})
+    record = create(http, {})
+    assert (record["visibility"], record["owner"]) == ("public", None)
+    assert submit(http, {}, record["id"], size="full").json()["visibility"] == "public"
+    assert http.delete(f"{URL}/{record['id']}").status_code == 204
