@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, Text, and_, case, select, type_coerce
+from sqlalchemy import Select, Text, and_, case, func, select, type_coerce
 from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Status
@@ -17,12 +17,15 @@ __all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
 
 BATCH_COLUMNS: Final[Mapping[str, type]] = {
     "line": int, "label": str, "submission": str, "problem": str, "author": str, "device": str, "size": str,
-    "precision": str, "tier": str, "status": str, "verdict": str, "gradients": str, "speedup": float,
+    "precision": str, "tier": str, "rules": str, "status": str, "verdict": str, "gradients": str, "speedup": float,
     "speedup_low": float, "speedup_status": str, "speedup_training": float, "speedup_training_status": str,
     "device_name": str, "shared": bool, "message": str, "parent": str, "metadata": str,
     "submitted": datetime, "finished": datetime,
 }  # fmt: skip
-"""The columns of a row and their types; a value that is not known is ``None``. ``metadata`` is JSON as text."""
+"""The columns of a row and their types; a value that is not known is ``None``. ``metadata`` is JSON as text.
+
+``rules`` are those of the submission, besides those of its problem, as ``--rules`` takes them.
+"""
 
 _AT_ONCE: Final = 1000
 
@@ -80,6 +83,7 @@ def _rows(viewer: Viewer) -> Select[Any]:
             Submission.size.label("size"),
             Submission.precision.label("precision"),
             Submission.tier.label("tier"),
+            func.nullif(Submission.rules, "").label("rules"),
             case((cancelled, str(Status.CANCELLED)), else_=Submission.status).label("status"),
             case((cancelled, None), else_=StoredEvaluation.verdict).label("verdict"),
             StoredEvaluation.gradients.label("gradients"),

@@ -19,6 +19,7 @@ from evaluator.problems.problem import Problem
 from evaluator.problems.requested import requested_problem
 from evaluator.problems.vetting import Vetting
 from evaluator.roofline import Roofline
+from evaluator.source_rules.rules import NO_RULES, Rules
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after
@@ -401,12 +402,15 @@ def test_a_submission_is_held_against_the_author_s_one_before_and_the_leader(
 def test_a_batch_is_a_table_of_its_lines(
     sessions: sessionmaker[Session], finish: Finish, problems: dict[str, Problem]
 ) -> None:
+    codes, strict = ("class ModelNew: ...", "nothing", "nothing"), Rules(languages=("cuda", "triton"))
     lines = [
         BatchLine(
             number,
-            NewSubmission(problems["relu"], parse_candidate(code=code), device="cpu", size="smoke", label=f"l{number}"),
+            NewSubmission(
+                problems["relu"], parse_candidate(code=code), "cpu", "smoke", label=f"l{number}", rules=rules
+            ),
         )
-        for number, code in enumerate(("class ModelNew: ...", "nothing", "nothing"), 1)
+        for number, (code, rules) in enumerate(zip(codes, (strict, NO_RULES, NO_RULES), strict=True), 1)
     ]
     with sessions.begin() as session:
         batch_id = Batches(session).create().id
@@ -419,6 +423,7 @@ def test_a_batch_is_a_table_of_its_lines(
             (2, "done", "invalid_source", False),
             (3, "done", "invalid_source", True),
         ]
+        assert [row["rules"] for row in rows] == ["languages=cuda+triton", None, None]
         only = batch_rows_after(session, batch_id, 2, 10, verdict="invalid_source", problem="relu", label="l3")
         assert [row["line"] for row in only] == [3]
         assert verdicts_of(session, "relu", problems["relu"].version) == {Verdict.INVALID_SOURCE: 1}
