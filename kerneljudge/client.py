@@ -345,14 +345,18 @@ class Client(ProblemCalls):
         device: str | None = None,
         track: str = "inference",
         size: str | None = None,
+        shape: str | None = None,
         precision: str | None = None,
         device_name: str | None = None,
         problem_version: str | None = None,
         limit: int = 50,
     ) -> Board:
-        """Return the leaderboard of a problem. With ``device_name``, it has only results from devices of that name."""
+        """Return the leaderboard of a problem. With ``device_name``, it has only results from devices of that name.
+
+        ``shape`` is a timed shape of the size, or ``*`` for the mean of the size and these.
+        """
         choices = {"device": device, "size": size, "precision": precision, "device_name": device_name}
-        choices["problem_version"] = problem_version
+        choices |= {"shape": shape, "problem_version": problem_version}
         params: dict[str, str | int] = {"problem": problem, "track": track, "limit": limit}
         params.update({name: value for name, value in choices.items() if value is not None})
         return cast(Board, self._request("GET", "/api/v1/leaderboard", params=params))

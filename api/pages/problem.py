@@ -20,6 +20,7 @@ from api.services.auth import READS, ViewerDep
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from evaluator.problems.problem import Problem
+from evaluator.problems.shapes import split_name
 from kerneljudge.records import Track
 from storage.access.visibility import Viewer
 from storage.leaderboards.history import rankings_of, records, sample, verdicts_of
@@ -124,7 +125,8 @@ def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filter
             and (not filters.software or ranking.software == filters.software)
         )
 
-    found = [ranking for ranking in rankings if meets(ranking)]
+    # The size itself comes before its shapes, however many are ranked there.
+    found = sorted((ranking for ranking in rankings if meets(ranking)), key=lambda each: bool(split_name(each.size)[1]))
     alike = [each for each in found if (each.device_name, each.size) == (found[0].device_name, found[0].size)]
     return max(alike, key=lambda ranking: (ranking.since, ranking.id), default=None)
 

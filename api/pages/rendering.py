@@ -18,6 +18,7 @@ from api.services.auth import Caller
 from api.services.container import Services
 from api.services.exports import parquet_is_there
 from evaluator.problems.requested import is_requested
+from evaluator.problems.shapes import split_name
 from evaluator.problems.vetting import MEANING
 from evaluator.source_rules.rules import Rules, rules_text
 from runtime.settings import Settings
@@ -78,6 +79,7 @@ def _environment() -> Environment:
     environment.filters["path"] = lambda value: quote(str(value), safe="")
     environment.globals.update(
         is_requested=is_requested,
+        split_name=split_name,
         STYLE=_address("style.css"),
         SCRIPT=_address("main.js"),
         PREVIEW=_address("preview.png"),

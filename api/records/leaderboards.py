@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.records.encoding import to_text
 from evaluator.evaluation import Interval
 from evaluator.problems.problem import Problem
+from evaluator.problems.shapes import split_name
 from kerneljudge.records import Board, IntervalRecord, LeaderboardEntry
 from storage.access.visibility import Viewer
 from storage.leaderboards.read import BoardKey, Entry, every_entry, leaderboard
@@ -32,14 +33,17 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
     Ranks are counted for each device's name. A problem that vetting has refused has no entries, but the reason.
     """
     refusal = problem.refusal_at(key.precision)
+    size, shape = split_name(key.size)
     found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor, viewer=viewer)
     return cast(
         Board,
         {
             **{
                 name: getattr(key, name)
-                for name in ("problem", "device", "device_name", "software", "track", "size", "precision")
+                for name in ("problem", "device", "device_name", "software", "track", "precision")
             },
+            "size": size,
+            "shape": shape,
             "problem_version": problem.version,
             "refusal": refusal,
             "entries": [_entry(entry) for entry in found[:limit]],

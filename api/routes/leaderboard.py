@@ -16,6 +16,7 @@ from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.services.submit import default_device
+from evaluator.problems.shapes import MEAN, full_name
 from kerneljudge.records import Baseline, Board, DeviceKind, Precision, Track
 from storage.leaderboards.read import BoardKey
 
@@ -49,6 +50,10 @@ def read_leaderboard(
     device: DeviceKind | None = None,
     track: Track = "inference",
     size: Annotated[str | None, Query(max_length=100)] = None,
+    shape: Annotated[
+        str | None,
+        Query(max_length=100, description="A timed shape of the size, or `*`: the mean of the size and these."),
+    ] = None,
     precision: Precision | None = None,
     baseline: Annotated[Baseline, Query(description="The baseline of the speedup.")] = "eager",
     device_name: Annotated[
@@ -76,7 +81,7 @@ def read_leaderboard(
     It has the best result of each author and source, the fastest first. `inference` ranks the forward pass. `training`
     ranks forward and backward, and has only results with matching gradients.
 
-    Devices, sizes and precisions are never mixed. Parameters that you leave out get the same defaults as for a
+    Devices, sizes, shapes and precisions are never mixed. Parameters that you leave out get the same defaults as for a
     submission. Without `device_name`, the rankings of all devices follow one another.
 
     Versions of torch and CUDA (`software`) are not mixed either. Without `software`, each device is ranked by its
@@ -86,11 +91,17 @@ def read_leaderboard(
     kind = device or default_device(session)
     if size is not None and size not in known.sizes:
         raise InvalidRequest.on("size", f"problem {known.id} has the sizes {', '.join(known.sizes)}")
+    size = size or known.default_size(kind)
+    if shape is not None:
+        timed = [name for name, each in known.shapes_of(size).items() if each.use == "timed"]
+        if shape not in (timed and [*timed, MEAN]):
+            there = f"the timed shapes {', '.join(timed)}, and {MEAN} for their mean" if timed else "no timed shape"
+            raise InvalidRequest.on("shape", f"size {size} of {known.id} has {there}")
     key = BoardKey(
         problem=known.id,
         device=kind,
         track=track,
-        size=size or known.default_size(kind),
+        size=size if shape is None else full_name(size, shape),
         precision=precision or known.dtype,
         baseline=baseline,
         device_name=device_name,

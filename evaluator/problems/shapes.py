@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Final
 
-__all__ = ["ANOTHER_VALUE", "NEIGHBOURS", "SHAPE_USES", "Shape", "Varied", "full_name", "neighbours", "split_name"]
+__all__ = [
+    "ANOTHER_VALUE",
+    "MEAN",
+    "NEIGHBOURS",
+    "SHAPE_USES",
+    "Shape",
+    "Varied",
+    "full_name",
+    "neighbours",
+    "split_name",
+]
 
 SHAPE_USES: Final = ("timed", "checked", "held_out")
 """``timed``: verified, with figures of its own. ``checked``: verified. ``held_out``: verified, and never shown."""
@@ -65,6 +75,10 @@ class Varied:
     def __post_init__(self) -> None:
         if self.multiple_of < 1 or self.least < 1 or self.least % self.multiple_of:
             raise ValueError("least and multiple_of must be at least 1, and least a multiple of multiple_of")
+
+
+MEAN: Final = "*"
+"""Stands for a size and all its timed shapes together, where the name of a shape may stand."""
 
 
 def full_name(size: str, shape: str) -> str:

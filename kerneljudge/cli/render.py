@@ -82,8 +82,9 @@ def submission(record: SubmissionRecord) -> RenderableType:
 
 def leaderboard(board: Board) -> RenderableType:
     """Show a leaderboard as a table."""
-    title = f"{board['problem']}, {board['track']}, {board['device']}, {board['size']}, {board['precision']}"
-    # A service from before vetting has no such field.
+    # A service from before shapes or vetting has no such field.
+    shape = f"/{board['shape']}" if board.get("shape") else ""
+    title = f"{board['problem']}, {board['track']}, {board['device']}, {board['size']}{shape}, {board['precision']}"
     refusal = board.get("refusal")
     if refusal:
         return Text(f"{title}: not ranked. {plain(refusal)}")

@@ -199,6 +199,9 @@ def leaderboard(
     device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: the service decides.")] = None,
     track: Annotated[str, typer.Option(help="inference, or training (forward and backward).")] = "inference",
     size: Size = None,
+    shape: Annotated[
+        str | None, typer.Option(help="A timed shape of the size; * is the mean of the size and these.")
+    ] = None,
     precision: Precision = None,
     device_name: Annotated[str | None, typer.Option(help="Only results from devices of this name.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
@@ -210,7 +213,14 @@ def leaderboard(
         wanted = [problem] if problem is not None else [record["id"] for record in client.problems()]
         boards = [
             client.leaderboard(
-                name, device=device, track=track, size=size, precision=precision, device_name=device_name, limit=limit
+                name,
+                device=device,
+                track=track,
+                size=size,
+                shape=shape,
+                precision=precision,
+                device_name=device_name,
+                limit=limit,
             )
             for name in wanted
         ]

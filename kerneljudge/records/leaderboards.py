@@ -39,7 +39,7 @@ class LeaderboardEntry(TypedDict):
 
 
 class Board(TypedDict):
-    """A leaderboard: one problem, kind of device, track, size and precision."""
+    """A leaderboard: one problem, kind of device, track, size or shape, and precision."""
 
     problem: str
     problem_version: str
@@ -50,6 +50,8 @@ class Board(TypedDict):
     """As asked for; null: the newest that each device was measured under."""
     track: Track
     size: str
+    shape: str | None
+    """A timed shape of the size, `*` for the mean of the size and these, or null: the size alone."""
     precision: str
     refusal: str | None
     """Why the problem is not ranked; then there are no entries."""

@@ -14,11 +14,12 @@ from typing import Any, Final
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from evaluator.evaluation import Evaluation, Status, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Status, Verdict
+from evaluator.problems.shapes import MEAN
 from storage.access.audit import VERIFICATION
 from storage.grading.withdrawal import withdraw
 from storage.ids import new_id
-from storage.leaderboards.entries import results_of, software_of
+from storage.leaderboards.entries import Result, results_of, software_of
 from storage.models import StoredLeaderboardEntry, StoredRanking, StoredVerification, Submission, VerificationStatus
 from storage.queue.celery_app import queue_name
 from storage.queue.fair_order import LAST_RANK
@@ -159,15 +160,22 @@ def disagreement(first: Evaluation, again: Evaluation) -> str:
     if not again.passed:
         return f"evaluated again, it got {again.verdict}"
     share = _MIN_SHARE[first.device.partition(":")[0]]
-    found = {result.track: result for result in results_of(again)}
+    found = {(result.track, result.shape): result for result in results_of(again)}
     for result in results_of(first):
-        same = found.get(result.track)
-        if same is None:
+        same = found.get((result.track, result.shape))
+        if same is None and result.track == "training" and again.gradients is not Gradients.MATCH:
             return f"evaluated again, its gradients are {again.gradients}"
+        if same is None:
+            return f"evaluated again, it has no speedup ({result.track}{_at(result)})"
         meets = result.interval is not None and same.interval is not None and same.interval.high >= result.interval.low
         if not (meets or same.speedup >= share * result.speedup):
-            return f"evaluated again, its speedup ({result.track}) was {same.speedup:.3g} and not {result.speedup:.3g}"
+            where = f"{result.track}{_at(result)}"
+            return f"evaluated again, its speedup ({where}) was {same.speedup:.3g} and not {result.speedup:.3g}"
     return ""
+
+
+def _at(result: Result) -> str:
+    return f" at shape {result.shape}" if result.shape not in ("", MEAN) else " over all shapes" if result.shape else ""
 
 
 def _pending(session: Session, check_id: str) -> StoredVerification | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, delete, func, select, tuple_
+from sqlalchemy import Select, delete, func, null, select, tuple_
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Gradients, Status, Verdict
 from evaluator.problems.requested import is_requested
+from evaluator.problems.shapes import split_name
 from storage.access import audit
 from storage.access.visibility import Visibility
 from storage.clock import database_now
@@ -139,7 +140,7 @@ def _locked(session: Session, submission_id: str) -> Submission:
 def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
     """Return a query for columns of all submissions that ``ranking`` may rank, with any software.
 
-    It includes those that are not the best of their entry key. ``_evaluation_of`` then checks the software.
+    It includes those that are not the best of their entry key. ``_result_in`` then checks the software.
     """
     query = (
         select(*columns)
@@ -147,8 +148,9 @@ def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
         .where(
             *(
                 getattr(Submission, name) == getattr(ranking, name)
-                for name in ("problem", "problem_version", "device", "size", "precision", "baseline")
+                for name in ("problem", "problem_version", "device", "precision", "baseline")
             ),
+            Submission.size == split_name(ranking.size)[0],
             Submission.tier == RANKED_TIER,
             Submission.status == Status.DONE,
             Submission.verifies.is_(None),
@@ -156,14 +158,15 @@ def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
             ranked_among_its_like(),
             StoredEvaluation.verdict == Verdict.PASSED,
             func.coalesce(StoredEvaluation.device_name, "") == ranking.device_name,
-            _certain(ranking).is_not(None),
         )
     )
+    if _shape_of(ranking) == "":  # the figures of shapes are in the records alone
+        query = query.where(_certain(ranking).is_not(None))
     return query if ranking.track == "inference" else query.where(StoredEvaluation.gradients == Gradients.MATCH)
 
 
-def _speedup(ranking: StoredRanking) -> Any:
-    return StoredEvaluation.speedup if ranking.track == "inference" else StoredEvaluation.speedup_training
+def _shape_of(ranking: StoredRanking) -> str:
+    return split_name(ranking.size)[1] or ""
 
 
 def _certain(ranking: StoredRanking) -> Any:
@@ -179,27 +182,33 @@ def _rebuild_entry(session: Session, ranking: StoredRanking, submission: Submiss
         Submission.source_digest == submission.source_digest,
         Submission.author.is_not_distinct_from(submission.author),
     )
-    fastest_first = own.order_by(_certain(ranking).desc(), Submission.submitted_at, Submission.id)
-    for submission_id in session.scalars(fastest_first).all():
-        best = session.get_one(Submission, submission_id)
-        evaluation = _evaluation_of(best, ranking)
-        if evaluation is not None:
-            assert best.finished_at is not None
-            result = _result_of(evaluation, ranking.track)
-            verification = session.get(StoredVerification, best.id, populate_existing=True)
-            known = None if verification is None else verification.status
-            session.add(
-                StoredLeaderboardEntry(**key, **entry_values(best, evaluation, result, best.finished_at, known))
-            )
-            session.flush()
-            return
+    fastest: tuple[Submission, Evaluation, Result] | None = None
+    # Of a size, the fastest come first. The figures of a shape are in the records alone, so each is read.
+    order = () if _shape_of(ranking) else (_certain(ranking).desc(),)
+    for submission_id in session.scalars(own.order_by(*order, Submission.submitted_at, Submission.id)).all():
+        each = session.get_one(Submission, submission_id)
+        found = _result_in(each, ranking)
+        if found is not None and (fastest is None or found[1].certain_speedup > fastest[2].certain_speedup):
+            fastest = (each, *found)
+            if not _shape_of(ranking):
+                break
+    if fastest is not None:
+        best, evaluation, result = fastest
+        assert best.finished_at is not None
+        verification = session.get(StoredVerification, best.id, populate_existing=True)
+        known = None if verification is None else verification.status
+        session.add(StoredLeaderboardEntry(**key, **entry_values(best, evaluation, result, best.finished_at, known)))
+        session.flush()
 
 
-def _evaluation_of(submission: Submission, ranking: StoredRanking) -> Evaluation | None:
-    """Return the evaluation of ``submission``, if it was made under the software of ``ranking``."""
+def _result_in(submission: Submission, ranking: StoredRanking) -> tuple[Evaluation, Result] | None:
+    """Return what ``ranking`` ranks of ``submission``; ``None`` under other software, or where there is no figure."""
     assert submission.evaluation is not None
     evaluation = submission.evaluation.to_evaluation()
-    return evaluation if software_of(evaluation.environment) == ranking.software else None
+    if software_of(evaluation.environment) != ranking.software:
+        return None
+    place = (ranking.track, _shape_of(ranking))
+    return next(((evaluation, each) for each in results_of(evaluation) if (each.track, each.shape) == place), None)
 
 
 def _rebuild_author(session: Session, ranking: StoredRanking, submission: Submission) -> None:
@@ -233,17 +242,18 @@ def _rebuild_records(session: Session, ranking: StoredRanking, submission: Submi
     later = delete(RankingRecord).where(own, moment >= since)
     session.execute(later.execution_options(synchronize_session="fetch"))
     ended = tuple_(Submission.finished_at, Submission.id)
-    speedups = (_speedup(ranking).label("speedup"), _certain(ranking).label("certain"))
-    columns = (Submission.id, *speedups, Submission.author, Submission.label, Submission.finished_at)
-    faster = _ranked(ranking, *columns).where(ended >= since, _certain(ranking) > best)
-    for row in session.execute(faster.order_by(Submission.finished_at, Submission.id)):
-        if row.certain > best and _evaluation_of(session.get_one(Submission, row.id), ranking) is not None:
-            best = row.certain
+    certain = null() if _shape_of(ranking) else _certain(ranking)
+    columns = (Submission.id, certain.label("certain"), Submission.author, Submission.label, Submission.finished_at)
+    faster = _ranked(ranking, *columns).where(ended >= since)
+    if not _shape_of(ranking):
+        faster = faster.where(certain > best)
+    for row in session.execute(faster.order_by(Submission.finished_at, Submission.id)).all():
+        if row.certain is not None and row.certain <= best:
+            continue
+        found = _result_in(session.get_one(Submission, row.id), ranking)
+        if found is not None and found[1].certain_speedup > best:
+            best = found[1].certain_speedup
             who = {"submission_id": row.id, "author": row.author, "label": row.label}
-            speedups_of = {"speedup": row.speedup, "certain_speedup": row.certain}
-            session.add(RankingRecord(ranking_id=ranking.id, finished_at=row.finished_at, **speedups_of, **who))
+            speedups = {"speedup": found[1].speedup, "certain_speedup": best}
+            session.add(RankingRecord(ranking_id=ranking.id, finished_at=row.finished_at, **speedups, **who))
     session.flush()
-
-
-def _result_of(evaluation: Evaluation, track: str) -> Result:
-    return next(result for result in results_of(evaluation) if result.track == track)

@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
+from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, TrackFigures
 from evaluator.problems.requested import is_requested
+from evaluator.problems.shapes import MEAN, full_name
 from storage.access.visibility import Visibility
 from storage.created_problems import has_leaderboards
 from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
@@ -55,12 +56,17 @@ class Outcome(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of one track of an evaluation."""
+    """The result of one track of an evaluation, at its size, at a timed ``shape`` of it, or their mean (``MEAN``).
+
+    ``figures`` are all figures of that size or shape.
+    """
 
     track: str
     speedup: float
     interval: Interval | None
     latency: Latency | None
+    figures: TrackFigures
+    shape: str = ""
 
     @property
     def certain_speedup(self) -> float:
@@ -120,20 +126,41 @@ def results_of(evaluation: Evaluation) -> Iterator[Result]:
     """Yield the result of each track that ``evaluation`` is ranked on."""
     if not evaluation.passed:
         return
-    if evaluation.speedup is not None:
-        yield Result("inference", evaluation.speedup, evaluation.speedup_interval, evaluation.latency_ms)
-    if evaluation.speedup_training is not None and evaluation.gradients is Gradients.MATCH:
-        interval, latency = evaluation.speedup_training_interval, evaluation.latency_training_ms
-        yield Result("training", evaluation.speedup_training, interval, latency)
+    trained = evaluation.gradients is Gradients.MATCH
+    yield from _results(evaluation, trained)
+    if not evaluation.shapes:
+        return
+    for name, figures in sorted(evaluation.shapes.items()):
+        yield from _results(figures, trained, name)
+    mean = TrackFigures(
+        speedup=evaluation.speedup_mean,
+        speedup_interval=evaluation.speedup_mean_interval,
+        speedup_training=evaluation.speedup_training_mean,
+        speedup_training_interval=evaluation.speedup_training_mean_interval,
+    )
+    yield from _results(mean, trained, MEAN)
+
+
+def _results(figures: TrackFigures, trained: bool, shape: str = "") -> Iterator[Result]:
+    if figures.speedup is not None:
+        yield Result("inference", figures.speedup, figures.speedup_interval, figures.latency_ms, figures, shape)
+    if figures.speedup_training is not None and trained:
+        interval, latency = figures.speedup_training_interval, figures.latency_training_ms
+        yield Result("training", figures.speedup_training, interval, latency, figures, shape)
+
+
+def ranked_size(submission: Submission, result: Result) -> str:
+    """Return the size of the ranking of ``result``, which may name a shape."""
+    return full_name(submission.size, result.shape) if result.shape else submission.size
 
 
 def figures_of(evaluation: Evaluation, result: Result) -> dict[str, Any]:
     """Return the figures of the reference in an evaluation, as columns of its ranking."""
-    bound = evaluation.roofline.get(result.track)
+    bound = result.figures.roofline.get(result.track)
     figures: dict[str, Any] = {}
     if result.latency is not None:
         figures["baseline_ms"] = result.latency.baseline
-        if result.track == "inference" and evaluation.speedup_compiled is not None:
+        if result.track == "inference" and evaluation.speedup_compiled is not None and not result.shape:
             figures["compiled_ms"] = result.latency.candidate * evaluation.speedup_compiled
     if bound is not None:
         figures |= {"bound_ms": bound.bound_ms, "limited_by": bound.limited_by}
@@ -148,7 +175,7 @@ def locked_ranking(
         "problem": submission.problem,
         "problem_version": submission.problem_version,
         "device": submission.device,
-        "size": submission.size,
+        "size": ranked_size(submission, result),
         "precision": submission.precision,
         "baseline": submission.baseline,
         "track": result.track,
@@ -221,11 +248,11 @@ def entry_values(
         "speedup_low": None if result.interval is None else result.interval.low,
         "speedup_high": None if result.interval is None else result.interval.high,
         "level": None if result.interval is None else result.interval.level,
-        "speedup_training": evaluation.speedup_training,
-        "training_low": _training(evaluation, "low"),
-        "training_high": _training(evaluation, "high"),
-        "speedup_compiled": evaluation.speedup_compiled,
-        "roofline_share": _share(evaluation, result.track),
+        "speedup_training": result.figures.speedup_training,
+        "training_low": _training(result.figures, "low"),
+        "training_high": _training(result.figures, "high"),
+        "speedup_compiled": None if result.shape else evaluation.speedup_compiled,
+        "roofline_share": _share(result.figures, result.track),
         "latency_ms": None if result.latency is None else result.latency.candidate,
         "baseline_ms": None if result.latency is None else result.latency.baseline,
         "submitted_at": submission.submitted_at,
@@ -271,13 +298,13 @@ def entry_key_of(submission: Submission) -> str:
     return digest if submission.author is None else f"{digest}:{submission.author}"
 
 
-def _training(evaluation: Evaluation, end: str) -> float | None:
-    interval = evaluation.speedup_training_interval
+def _training(figures: TrackFigures, end: str) -> float | None:
+    interval = figures.speedup_training_interval
     return None if interval is None else float(getattr(interval, end))
 
 
-def _share(evaluation: Evaluation, track: str) -> float | None:
-    roofline = evaluation.roofline.get(track)
+def _share(figures: TrackFigures, track: str) -> float | None:
+    roofline = figures.roofline.get(track)
     if roofline is not None:
         return roofline.share
-    return evaluation.roofline_share if track == "inference" else None
+    return figures.roofline_share if track == "inference" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from evaluator.problems.loading import load_problem, save_vetting
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from runtime.settings import Settings
-from tests.api.conftest import PROBLEMS
+from tests.api.conftest import PROBLEMS, assert_problem
 from tests.api.outline import page
 from tests.api.seeds import Seeds, passed
 from tests.corpus import CANDIDATES
@@ -114,3 +115,42 @@ def test_a_problem_shows_its_shapes_and_only_the_number_of_held_out_ones(
         assert "5 more" in answer.text
         assert "dim = 1024" in answer.text
     assert problem.shapes["full"]["hidden_one"].values == {"rows": 987654}
+
+
+def _board(http: httpx.Client, **params: str) -> dict[str, Any]:
+    answer = http.get("/api/v1/leaderboard", params={"problem": _NAME, "device": "cpu", "size": "full", **params})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def test_each_timed_shape_and_the_mean_have_a_board(http: httpx.Client, seeds: Seeds, problem: Problem) -> None:
+    submission_id = _submitted(seeds, problem)
+    for params, speedup, baseline in (({}, 2.0, 2.0), ({"shape": "wide"}, 3.0, 12.0), ({"shape": "*"}, 2.45, None)):
+        board = _board(http, **params)
+        assert (board["size"], board["shape"]) == ("full", params.get("shape"))
+        (entry,) = board["entries"]
+        assert (entry["submission"], entry["speedup"], entry["baseline_ms"]) == (submission_id, speedup, baseline)
+    assert _board(http, shape="wide", track="training")["entries"] == []
+    for shape, problem_id, words in (
+        ("hidden_one", _NAME, "wide, and * for their mean"),
+        ("none", _NAME, "wide, and * for their mean"),
+        ("*", "relu", "no timed shape"),
+    ):
+        params = {"problem": problem_id, "device": "cpu", "size": "full", "shape": shape}
+        refused = assert_problem(http.get("/api/v1/leaderboard", params=params), 422)
+        assert words in str(refused["detail"])
+        assert "hidden_one" not in str(refused["detail"])
+
+
+def test_the_page_of_a_problem_shows_the_board_of_a_shape(http: httpx.Client, seeds: Seeds, problem: Problem) -> None:
+    _submitted(seeds, problem)
+    usual = page(http, f"/problems/{_NAME}")
+    assert "size full, float32" in usual
+    for choice in ("<option>full/wide</option>", "<option>full/*</option>"):
+        assert choice in usual
+    wide = page(http, f"/problems/{_NAME}?size=full/wide")
+    assert f"<strong>3.00{_TIMES}</strong>" in wide
+    assert "size=full&amp;shape=wide" in wide
+    mean = page(http, f"/problems/{_NAME}?size=full/*")
+    assert f"<strong>2.45{_TIMES}</strong>" in mean
+    assert "mean of size full and its timed shapes" in mean
