@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from api.http.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound
@@ -50,16 +51,24 @@ def create(services: Services, body: ProblemRequest, caller: Caller, key: str | 
     _refuse_references(services)
     problem_id = new_id(CREATED) if key is None else keyed_id(CREATED, caller.client, key)
     problem = _parsed(problem_id, body)
+    try:
+        return _created(services, problem, caller)
+    except IntegrityError:
+        # Another request with the same key has stored it meanwhile.
+        return _created(services, problem, caller)
+
+
+def _created(services: Services, problem: Problem, caller: Caller) -> NewProblem:
     with services.sessions.begin() as session:
-        earlier = session.get(CreatedProblem, problem_id)
+        earlier = session.get(CreatedProblem, problem.id)
         if earlier is not None:
-            if earlier.withdrawn_at is not None or stored_problem(session, problem_id, problem.version) is None:
+            if earlier.withdrawn_at is not None or stored_problem(session, problem.id, problem.version) is None:
                 raise Conflict("this idempotency key was used before, for another problem or one that is withdrawn")
-            return NewProblem(problem_id, created=False)
+            return NewProblem(problem.id, created=False)
         visibility = Visibility.PUBLIC if caller.client is None else Visibility.PRIVATE
         create_problem(session, problem, caller.client, visibility)
         _charge(services, session, caller)
-    return NewProblem(problem_id, created=True)
+    return NewProblem(problem.id, created=True)
 
 
 def update(services: Services, problem_id: str, body: ProblemRequest, caller: Caller) -> None:

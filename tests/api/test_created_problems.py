@@ -429,3 +429,22 @@ def test_without_keys_a_problem_is_everybodys(tmp_path: Path, services: Services
     assert (record["visibility"], record["owner"]) == ("public", None)
     assert submit(http, {}, record["id"], size="full").json()["visibility"] == "public"
     assert http.delete(f"{URL}/{record['id']}").status_code == 204
+
+
+def test_the_form_takes_references_from_keys_that_may_bring_them(http: httpx.Client, keys: Keyring) -> None:
+    for client, may in ((None, False), ("plain", False), ("ada", True)):
+        assert ('name="reference"' in page(http, "/", headers=keys[client])) is may, client
+    form = {"problem": "relu", "text": CODE, "reference": SOURCE}
+    assert http.post("/submissions", data=form, headers=keys["plain"]).status_code == 403
+    assert http.post("/submissions", data=form, headers=keys["ada"]).status_code == 303
+
+
+def test_the_form_of_a_private_problem_hands_in_privately(http: httpx.Client, keys: Keyring) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    form = {"problem": record["id"], "text": CODE}
+    for visibility, status in (("public", 422), ("private", 303), ("", 303)):
+        answer = http.post("/submissions", data={**form, "visibility": visibility}, headers=keys["ada"])
+        assert answer.status_code == status, answer.text
+        if status == 303:
+            submission = http.get("/api/v1" + answer.headers["location"], headers=keys["ada"]).json()
+            assert submission["visibility"] == "private"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
 from api.app import create_app
 from evaluator.problems.problem import Problem
 from runtime.settings import Settings
-from tests.api.conftest import assert_problem
+from tests.api.conftest import PROBLEMS, assert_problem
 from tests.api.inmemory import running
 from tests.api.seeds import SOURCE, Seeds
 
@@ -61,3 +62,27 @@ def test_simultaneous_requests_with_one_key_make_one_submission(settings: Settin
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert sum("idempotency-replayed" not in answer.headers for answer in answers) == 1
+
+
+def test_equal_requests_at_once_create_one_problem(settings: Settings) -> None:
+    app = create_app(settings.model_copy(update={"request_references": True}))
+    source = (PROBLEMS / "relu" / "reference.py").read_text(encoding="utf-8")
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+
+        def create(number: int) -> httpx.Response:
+            key = {"Idempotency-Key": f"key {number % 3}"}
+            return http.post("/api/v1/problems", json={"source": source}, headers=key)
+
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(create, range(12)))
+        assert [answer.status_code for answer in answers] == [201] * 12, [answer.text for answer in answers]
+        assert len({answer.json()["id"] for answer in answers}) == 3
+        assert sum("idempotency-replayed" not in answer.headers for answer in answers) == 3
+        problem = answers[0].json()["id"]
+        changed = [
+            http.put(f"/api/v1/problems/{problem}", json={"source": f"{source}# {number % 2}\n"}) for number in range(4)
+        ]
+        assert [answer.status_code for answer in changed] == [200] * 4
+        assert len(changed[-1].json()["versions"]) == 3
+        assert http.delete(f"/api/v1/problems/{problem}").status_code == 204
+        assert_problem(create(0), 409)

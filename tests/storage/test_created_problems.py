@@ -1,0 +1,117 @@
+"""Problems of clients in the database, on both kinds of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.problems.created import CREATED
+from evaluator.problems.problem import Problem
+from evaluator.problems.vetting import Vetting
+from storage.access.visibility import Viewer, Visibility
+from storage.created_problems import (
+    create_problem,
+    created_mark,
+    created_problems,
+    is_private,
+    locked_problem,
+    publish_problem,
+    sees_problem,
+    update_problem,
+    withdraw_problem,
+)
+from storage.ids import new_id
+from storage.leaderboards.read import BoardKey, leaderboard
+from storage.models import CreatedProblem
+from storage.problems import current_problems, problem_versions, stored_problem, sync_problems
+from storage.vettings import record_vetting
+from tests.storage.conftest import Finish
+
+
+@pytest.fixture
+def mine(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> Problem:
+    """A private problem of ada's."""
+    problem = replace(problems["relu"], id=new_id(CREATED), vettings=())
+    with sessions.begin() as session:
+        create_problem(session, problem, "ada", Visibility.PRIVATE)
+    return problem
+
+
+def test_a_version_that_comes_back_is_the_current_one_again(sessions: sessionmaker[Session], mine: Problem) -> None:
+    other = replace(mine, source=f"{mine.source}# changed\n")
+    marks = set()
+    for problem in (other, replace(mine, title="Another")):
+        with sessions.begin() as session:
+            known = locked_problem(session, mine.id)
+            assert known is not None
+            update_problem(session, known, problem, "ada")
+        with sessions() as session:
+            marks.add(created_mark(session))
+            (found,) = created_problems(session).values()
+            assert found[1] == problem
+            assert current_problems(session)[mine.id] == problem
+            assert problem_versions(session, mine.id)[0] == problem.version
+    assert len(marks) == 2
+    with sessions() as session:
+        assert set(problem_versions(session, mine.id)) == {mine.version, other.version}
+        assert stored_problem(session, mine.id, other.version) == other
+
+
+def test_a_withdrawn_problem_is_not_current_and_cannot_be_changed(
+    sessions: sessionmaker[Session], mine: Problem, problems: dict[str, Problem]
+) -> None:
+    with sessions.begin() as session:
+        sync_problems(session, problems)
+        known = locked_problem(session, mine.id)
+        assert known is not None
+        withdraw_problem(session, known, "ada")
+    with sessions() as session:
+        assert created_problems(session) == {}
+        assert mine.id not in current_problems(session)
+        assert stored_problem(session, mine.id, mine.version) == mine
+        assert is_private(session, mine.id)
+    with sessions.begin() as session:
+        assert locked_problem(session, mine.id) is None
+
+
+def test_only_its_owner_and_administrators_see_a_private_problem(
+    sessions: sessionmaker[Session], mine: Problem
+) -> None:
+    viewers = {
+        Viewer("ada"): True,
+        Viewer("ada", own_only=True): True,
+        Viewer("root", everything=True): True,
+        Viewer("bob"): False,
+        Viewer(): False,
+    }
+    with sessions.begin() as session:
+        known = session.get_one(CreatedProblem, mine.id)
+        assert {viewer: sees_problem(viewer, known) for viewer in viewers} == viewers
+        publish_problem(session, known, "root")
+        assert all(sees_problem(viewer, known) for viewer in (*viewers, Viewer("bob", own_only=True)))
+
+
+def test_its_owners_private_submissions_are_ranked_until_it_is_published(
+    sessions: sessionmaker[Session], mine: Problem, finish: Finish
+) -> None:
+    vetting = Vetting(mine.id, mine.version, "cpu", "smoke", "float32", "2", (), (), ())
+    with sessions.begin() as session:
+        record_vetting(session, vetting)
+    private = {"problem": mine, "visibility": Visibility.PRIVATE, "author": "someone"}
+    own = finish(**private, owner="ada")
+    finish("class ModelNew: pass\n", **private, owner="root")
+
+    def ranked() -> list[str]:
+        with sessions() as session:
+            return [each.submission_id for each in leaderboard(session, BoardKey(mine.id, "cpu", size="smoke"))]
+
+    assert ranked() == [own]
+    with sessions.begin() as session:
+        publish_problem(session, session.get_one(CreatedProblem, mine.id), "root")
+    assert ranked() == []
+    finish("class ModelNew: ...  # later\n", **private, owner="ada")
+    assert ranked() == []
+    public = finish("class ModelNew: ...  # bob\n", problem=mine, owner="bob")
+    assert ranked() == [public]
