@@ -230,6 +230,8 @@ def _files(given: Path) -> NewProblem:
     try:
         fields = tomllib.loads(read_given(str(manifest), is_response=False).text)
         json.dumps(fields, allow_nan=False)
+        if fields.pop("kernelbench", None) is not None:
+            say("left out: kernelbench, since a number of KernelBench's stands for one problem of a service")
     except (TypeError, ValueError) as error:
         raise BadUsage(f"{manifest}: {error}") from error
     source = read_given(str(given / "reference.py"), is_response=False).text

@@ -43,6 +43,7 @@ CHECKS = [
     response_schema_conformance,
     negative_data_rejection,
 ]
+REFERENCE = (PROBLEMS / "relu" / "reference.py").read_text(encoding="utf-8")
 EXAMPLES = 100
 EXAMPLES_WITH_KEYS = 8
 _FAULT = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0), ("is out of bounds",), 2)
@@ -87,7 +88,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Proble
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Problem]) -> Iterator[object]:
     """The document of a served application that has something to show."""
-    config = Settings(data_dir=tmp_path_factory.mktemp("openapi"), problems_dir=PROBLEMS, port=0)
+    data = tmp_path_factory.mktemp("openapi")
+    config = Settings(data_dir=data, problems_dir=PROBLEMS, port=0, request_references=True)
     live = LiveServer(create_app(config), config)
     live.start()
     seeds = Seeds(live.app.state.services.sessions, problems)
@@ -141,7 +143,9 @@ def test_no_request_makes_it_fail_or_answer_outside_its_document(
             # What is made up is never there: half of the requests are about what is.
             # (Not of those out of order: it might put in order what was to be refused.)
             if about_known and mode is GenerationMode.POSITIVE:
-                if isinstance(case.body, dict):
+                if isinstance(case.body, dict) and "source" in case.body:
+                    case.body["source"] = REFERENCE
+                elif isinstance(case.body, dict):
                     case.body["problem"] = "relu"
                     case.body.pop("reference", None)
                 for where, name, value in known:
@@ -244,6 +248,20 @@ def test_answers_about_a_diagnosis_are_as_documented(document: schemathesis.Base
     for tool, status in (("racecheck", 202), ("counters", 409)):
         case = operation["POST"].Case(path_parameters=where, query={"tool": tool})
         assert case.call_and_validate(checks=CHECKS).status_code == status
+
+
+def test_answers_about_problems_of_clients_are_as_documented(document: schemathesis.BaseSchema) -> None:
+    every, one = document["/api/v1/problems"], document["/api/v1/problems/{problem_id}"]
+    body = {"media_type": "application/json", "body": {"source": REFERENCE}}
+    created = every["POST"].Case(**body).call_and_validate(checks=CHECKS).json()
+    where = {"path_parameters": {"problem_id": created["id"]}}
+    body["body"] = {"source": f"{REFERENCE}# changed\n", "tags": ["mine"]}
+    assert one["PUT"].Case(**where, **body).call_and_validate(checks=CHECKS).json()["tags"] == ["mine"]
+    earlier = one["GET"].Case(**where, query={"version": created["version"]})
+    assert earlier.call_and_validate(checks=CHECKS).json()["reference"] == REFERENCE
+    body["body"] = {"visibility": "public"}
+    assert one["PATCH"].Case(**where, **body).call_and_validate(checks=CHECKS).json()["visibility"] == "public"
+    assert one["DELETE"].Case(**where).call_and_validate(checks=CHECKS).status_code == 204
 
 
 @pytest.mark.parametrize("operation", ["/api/v1/leaderboard", "/api/v1/problems/{problem_id}"])

@@ -78,6 +78,15 @@ def test_a_file_of_kernelbench_becomes_a_problem_as_it_is(online: Cli, service: 
         service.problem(record["id"])
 
 
+def test_the_folder_of_an_imported_problem_is_taken_without_its_number(online: Cli, service: Client) -> None:
+    result = online("problems", "create", PROBLEMS / "relu")
+    assert result.exit_code == 0, result.output
+    assert "left out: kernelbench" in result.stderr
+    record = service.problem(result.stdout.strip())
+    assert (record["kernelbench"], record["reference"]) == (None, SOURCE)
+    assert set(record["sizes"]) == set(service.problem("relu")["sizes"])
+
+
 @pytest.mark.parametrize(
     ("manifest", "words"),
     [
