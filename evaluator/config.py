@@ -12,6 +12,7 @@ __all__ = [
     "BASELINES",
     "DEVICE_KINDS",
     "LOWER_PRECISIONS",
+    "PLAIN_BASELINES",
     "PRECISIONS",
     "SETTABLE_LIMITS",
     "TIERS",
@@ -26,9 +27,10 @@ __all__ = [
 
 DEVICE_KINDS: Final = ("cpu", "cuda")
 PRECISIONS: Final = ("float32", "float16", "bfloat16")
-BASELINES: Final = ("eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
-"""Divisors of a speedup: the reference as it is, compiled by ``torch.compile``, or in another precision."""
-
+BASELINES: Final = ("eager", "ieee", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
+"""Divisors of a speedup: the reference as it is, without TF32, by ``torch.compile``, or in another precision."""
+PLAIN_BASELINES: Final = ("eager", "ieee")
+"""Baselines that run the reference as it is written. ``ieee``: both sides begin without TF32 (``Problem.tf32_in``)."""
 
 LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
 """Baselines that compute less exactly than the problem asks for: only where the problem allows them."""

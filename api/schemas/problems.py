@@ -31,9 +31,14 @@ class InputsTable(_Table):
 
 
 class ReferenceTable(_Table):
-    """A property of the reference."""
+    """Properties of the reference."""
 
-    row_independent: bool = False
+    row_independent: bool = Field(
+        default=False, description="Whether rows do not influence each other, so that slices of rows save memory."
+    )
+    tf32: bool = Field(
+        default=True, description="Whether convolutions and recurrent layers may round to TF32, as PyTorch lets them."
+    )
 
 
 class BaselinesTable(_Table):
@@ -77,9 +82,7 @@ class ProblemRequest(_Table):
     inputs: InputsTable | None = Field(
         default=None, description="Default: `real` where `get_inputs` only draws random numbers, else `as_written`."
     )
-    reference: ReferenceTable | None = Field(
-        default=None, description="Whether rows do not influence each other, so that slices of rows save memory."
-    )
+    reference: ReferenceTable | None = None
     tags: list[Annotated[str, Field(max_length=60)]] | None = Field(default=None, max_length=16)
     baselines: BaselinesTable | None = None
     shapes: dict[str, dict[str, ShapeTable]] | None = Field(

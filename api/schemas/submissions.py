@@ -163,7 +163,8 @@ class SubmissionRequest(BaseModel):
     baseline: Baseline | None = Field(
         default=None,
         description="The baseline of the speedup. Default: `eager`, the reference as it is, as leaderboards have it by "
-        "default. `compile*`: the reference under `torch.compile`. Lower precisions need the problem's permission.",
+        "default. `ieee`: the same without TF32, for the candidate too. `compile*`: the reference under "
+        "`torch.compile`. Lower precisions need the problem's permission.",
     )
     limits: dict[str, float] | None = Field(
         default=None,

@@ -51,8 +51,7 @@ def main(kind: str, peak_rates_folder: Path, descriptor: int) -> None:
     """Serve until the supervisor closes its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     supervisor = socket.socket(fileno=descriptor)
-    # The reference is held to full precision; a candidate or baseline sets its own process as it likes.
-    torch.backends.cudnn.allow_tf32 = False
+    # A candidate or baseline sets its own process as it likes.
     torch.backends.cuda.matmul.allow_tf32 = False
     with contextlib.suppress(messages.ConnectionClosed):
         try:
@@ -136,9 +135,12 @@ def _evaluate(
             raise _Withdrawn(answer)
         return answer
 
+    problem, config = Problem.from_dict(message["problem"]), _config(message["config"])
+    # The native-precision reference rounds as the baseline does; what is computed in float64 does not depend on it.
+    torch.backends.cudnn.allow_tf32 = problem.tf32_in(config)
     session = Session(
-        Problem.from_dict(message["problem"]),
-        _config(message["config"]),
+        problem,
+        config,
         device,
         candidates,
         baseline,

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.config import EvalConfig
+from evaluator.config import PLAIN_BASELINES, EvalConfig
 from evaluator.dtypes import rows_of, tensor_on
 from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.feedback.weight_words import listed, sentences_about
 from evaluator.judge.correctness.commitment import same_bits
+from evaluator.judge.correctness.limits import Tolerances
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.device import Device
@@ -119,6 +120,7 @@ class SessionContext:
     device: Device
     baseline: Participant
     reference: Reference
+    tolerances: Tolerances
     blocks: dict[str, Block]
     plan: MemoryPlan
     source: InputSource
@@ -265,7 +267,7 @@ class SessionContext:
         return Verifier(
             self.reference,
             self.blocks,
-            self.problem.tolerance(self.config.precision),
+            self.tolerances,
             self.device.generator,
             self.device.slice_elements if self.problem.row_independent else None,
             usual,
@@ -329,7 +331,7 @@ class BaselineSession:
                 findings = self._verifier.verify_outputs(commitment, kind, with_native=False)
             timeline.note("comparison")
             # A baseline in another precision is wrong by design.
-            is_right = findings is None or findings.verdict is None or common.config.baseline != "eager"
+            is_right = findings is None or findings.verdict is None or common.config.baseline not in PLAIN_BASELINES
             if is_right or caller.has(side, commitment):
                 return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
 

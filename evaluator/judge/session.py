@@ -12,7 +12,6 @@ candidate that has not passed is evaluated alone (see ``evaluator.engine``).
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 import random
 import secrets
@@ -24,19 +23,21 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.config import EvalConfig, Limits
+from evaluator.config import PLAIN_BASELINES, EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.candidate_session import BaselineSession, CandidateSession, Concluded, SessionContext
-from evaluator.judge.correctness.reference import Reference, Signature
+from evaluator.judge.correctness.limits import Tolerances
+from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.device import Device
 from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
 from evaluator.judge.inputs.drawing import InputSource
 from evaluator.judge.inputs.informative_kinds import USUAL_PROBLEMS, timed_kinds, usual_kinds
-from evaluator.judge.inputs.planting import Planter
+from evaluator.judge.inputs.planting import planter_of
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
 from evaluator.judge.result import HARMLESS, Outcome
+from evaluator.judge.tf32 import settle_tolerances
 from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.sampling import Pair, Sampling
 from evaluator.judge.timing.timed_call import ANY_OUTPUT, Calibrations, Caller, Participant
@@ -281,7 +282,7 @@ class Session:
             reference.get_inputs,
             device.torch_device,
             variants=problem.input_domain == "real" and not config.given_inputs_only,
-            planter=_planter(problem, config.precision, signature),
+            planter=planter_of(problem, config.precision, signature.rows, signature.outputs),
             ties=not signature.chooses,
         )
         self._context = SessionContext(
@@ -290,6 +291,7 @@ class Session:
             device=device,
             baseline=self._baseline,
             reference=reference,
+            tolerances=Tolerances(*[problem.tolerance(config.precision)] * 2),
             blocks=self._blocks,
             plan=plan,
             source=source,
@@ -429,7 +431,7 @@ class Session:
             self._caller.calibrate(CallMode.FORWARD)
             if self._context.training and self._config.sampling.gradient_trials:
                 self._caller.calibrate(CallMode.BACKWARD)
-        if self._config.baseline == "eager" and self._baseline.kept:  # others may return copies of their state
+        if self._config.baseline in PLAIN_BASELINES and self._baseline.kept:  # others may return copies of their state
             shared["possible_state"] = reduce(operator.or_, self._baseline.kept.values())
         self._held_before = self._device.foreign_bytes()
         self._supervisor.allow_device_use()
@@ -446,6 +448,10 @@ class Session:
         """Decide what is planted in mixed inputs, and the kind of inputs of timed calls. A mode without a conclusive
         kind is not timed."""
         common, sampling = self._context, self._config.sampling
+        with self._attributing(*self._active):  # the memory may be a candidate's
+            note = settle_tolerances(common, self._candidate_sessions[0].first_slice)
+        for outcome in self._outcomes:
+            outcome.note_once([note] if note else [])
         modes = [CallMode.FORWARD]
         if common.training and sampling.gradient_trials:
             modes.append(CallMode.BACKWARD)
@@ -621,18 +627,6 @@ class Session:
             raise ProblemError(f"{what}: {error}") from error
         except RunnerGone as error:
             raise InfrastructureFault(f"{what}: its process ended") from error
-
-
-def _planter(problem: Problem, precision: str, signature: Signature) -> Planter:
-    """Return the planter of the inputs of ``problem``: places, rows and tolerance."""
-    tolerance = problem.tolerance(precision)
-    floating = [spec for spec in signature.outputs if spec.torch_dtype.is_floating_point]
-    elements = [math.prod(spec.shape) for spec in floating or signature.outputs]
-    return Planter(
-        rows=signature.rows if problem.row_independent else None,
-        outputs=max(1, min(elements, default=1)),
-        tolerance=tolerance.atol + tolerance.rtol,
-    )
 
 
 @contextlib.contextmanager

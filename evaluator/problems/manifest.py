@@ -84,7 +84,7 @@ def _defined_names(module: ast.Module) -> set[str]:
 
 def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -> Problem:
     _refuse_unknown(manifest, FIELDS)
-    sizes = _sizes(manifest.get("sizes"))
+    sizes, reference = _sizes(manifest.get("sizes")), _table(manifest, "reference", ["row_independent", "tf32"])
     return Problem(
         id=problem_id,
         title=_text(manifest, "title"),
@@ -97,7 +97,8 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
             _table(manifest, "gradients", ["policy"]), "policy", GRADIENT_POLICIES, default="check"
         ),
         input_domain=_choice(_table(manifest, "inputs", ["domain"]), "domain", INPUT_DOMAINS, default="real"),
-        row_independent=_flag(_table(manifest, "reference", ["row_independent"]), "row_independent"),
+        row_independent=_flag(reference, "row_independent"),
+        tf32=_flag(reference, "tf32", usual=True),
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
@@ -265,8 +266,8 @@ def _choice(table: Mapping[str, Any], name: str, choices: tuple[str, ...], *, de
     return str(value)
 
 
-def _flag(table: Mapping[str, Any], name: str) -> bool:
-    value = table.get(name, False)
+def _flag(table: Mapping[str, Any], name: str, *, usual: bool = False) -> bool:
+    value = table.get(name, usual)
     if not isinstance(value, bool):
         raise ProblemError(f"{name} must be true or false, not {value!r}")
     return value

@@ -66,7 +66,8 @@ class Problem:
     """A reference with its sizes, tolerances and policy. Torch-free; the judge executes ``source``.
 
     ``row_independent``: slices along the first dimension of every tensor input and output do not influence each other.
-    So the judge may compute the reference slice by slice. ``baselines``: lower precisions in which the reference may be
+    So the judge may compute the reference slice by slice. ``tf32``: convolutions and recurrent layers may round to TF32
+    on a GPU, as PyTorch's defaults let them. ``baselines``: lower precisions in which the reference may be
     measured, besides eager and compiled. ``vettings``: findings about some versions of it, at some precisions; they are
     no part of its definition.
     """
@@ -81,6 +82,7 @@ class Problem:
     gradient_policy: str = "check"
     input_domain: str = "real"
     row_independent: bool = False
+    tf32: bool = True
     tags: tuple[str, ...] = ()
     kernelbench: KernelBenchIdentity | None = None
     baselines: tuple[str, ...] = ()
@@ -103,8 +105,14 @@ class Problem:
         for younger in ("limits", "shapes", "held_out_salt", "rules"):  # than some versions
             if not content[younger]:
                 del content[younger]
+        if content["tf32"]:
+            del content["tf32"]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def tf32_in(self, config: EvalConfig) -> bool:
+        """Whether convolutions and recurrent layers begin with TF32 allowed on both sides, as in PyTorch's defaults."""
+        return self.tf32 and config.baseline != "ieee"
 
     def refuses_baseline(self, config: EvalConfig) -> str | None:
         """Return the reason why a baseline is not possible for this problem, in words; ``None`` where it is."""
@@ -169,6 +177,7 @@ class Problem:
             "shapes": {size: self._shown_shapes(size) for size in self.shapes},
             "held_out_shapes": {size: len(self.shapes[size]) - len(self._shown_shapes(size)) for size in self.shapes},
             "gradient_policy": self.gradient_policy,
+            "tf32": self.tf32,
             "input_domain": self.input_domain,
             "tolerances": {precision: asdict(self.tolerance(precision)) for precision in PRECISIONS},
             "tags": list(self.tags),

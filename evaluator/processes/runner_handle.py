@@ -122,7 +122,7 @@ class RunnerHandle:
             files["candidate.py"], module, class_name = source, "candidate", "ModelNew"
         self.await_warm()
         self.keep_log_fields()
-        task = {"files": files, "module": module, "class_name": class_name}
+        task = {"files": files, "module": module, "class_name": class_name, "tf32": problem.tf32_in(config)}
         try:
             messages.send(self.control, task, [] if compiled is None else [compiled])
         except messages.ConnectionClosed as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.config import EvalConfig, Limits
+from evaluator.config import PLAIN_BASELINES, EvalConfig, Limits
 from evaluator.errors import InfrastructureFault
 from evaluator.problems.problem import Problem
 from evaluator.processes.runner_handle import RunnerHandle, begin_runner
@@ -131,7 +131,7 @@ class RunnerPool:
 
     def keeps_baseline(self, config: EvalConfig, evaluations: int = 0) -> bool:
         """Whether a baseline with these settings is kept, after it served so many ``evaluations``."""
-        kept = self._prepares_next and config.device_kind in _KEEPS_BASELINES_ON and config.baseline == "eager"
+        kept = self._prepares_next and config.device_kind in _KEEPS_BASELINES_ON and config.baseline in PLAIN_BASELINES
         return kept and evaluations < _MAX_EVALUATIONS
 
     def contexts_ahead(self, config: EvalConfig, count: int, *, baseline: bool) -> int:

@@ -116,7 +116,9 @@ def conclude_early(
         precision=config.precision,
         baseline=config.baseline,
         hints=hints_for(verdict, message),
-        flags=advise(task.candidate.source, of_precision=problem.least_precision(config.precision)),
+        flags=advise(
+            task.candidate.source, of_precision=problem.least_precision(config.precision), tf32=problem.tf32_in(config)
+        ),
         log=log,
         details={**(details or {}), **_rules_of(task)},
         environment=environment,

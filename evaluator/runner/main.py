@@ -30,15 +30,13 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
 
     ``spec``: ``discover`` (only import, to find the extensions), ``cuda`` (whether there is a CUDA device to use). The
     task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the file to import, without
-    ``.py``), ``class_name`` (the class to construct). A descriptor of an archive may come with it, of files that the
+    ``.py``), ``class_name`` (the class to construct), ``tf32`` (whether torch's default, which lets convolutions round
+    to TF32, stays). A descriptor of an archive may come with it, of files that the
     candidate's own compilers made in an earlier evaluation.
     """
     control = socket.socket(fileno=control_fd)
     extensions = ExtensionClient(socket.socket(fileno=build_fd), directory, placeholders=bool(spec["discover"]))
     extensions.install()
-    # Torch allows it for convolutions by default, and the eager baseline is as exact as the problem asks for. A
-    # candidate may switch it on: the tolerance decides.
-    torch.backends.cudnn.allow_tf32 = False
     try:
         messages.receive(control)  # the request to warm up: until then others may be measured on the device
         if spec["cuda"]:
@@ -62,6 +60,9 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
 
 def _serve(task: dict[str, Any], directory: Path, control: socket.socket, *, discover: bool) -> None:
     """Import the task's module, and answer the judge's calls."""
+    if not task["tf32"]:
+        # A candidate may switch it on again: the tolerance decides.
+        torch.backends.cudnn.allow_tf32 = False
     try:
         for name, text in task["files"].items():
             (directory / name).write_text(text)

@@ -23,8 +23,10 @@ _MAX_FLAGS: Final = 50
 """A reader does not read more than this, and each is stored."""
 
 
-def advise(source: str, *, of_precision: str = "float32") -> tuple[Flag, ...]:
+def advise(source: str, *, of_precision: str = "float32", tf32: bool = True) -> tuple[Flag, ...]:
     """Return flags for ``source``, by line, judged on a problem of ``of_precision``; none where it cannot be parsed.
+
+    ``tf32``: whether convolutions begin with TF32 allowed, as in PyTorch's defaults, so that to allow it is no flag.
 
     A source larger than a candidate may be is not examined.
     """
@@ -36,16 +38,16 @@ def advise(source: str, *, of_precision: str = "float32") -> tuple[Flag, ...]:
         return (Flag(FlagKind.CONCEALS_SOURCE, None, "more than anybody could read, so nothing looked through it"),)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         return ()
-    found = {flag for rule in _rules(module, of_precision) for flag in _guarded(rule)}
+    found = {flag for rule in _rules(module, of_precision, tf32=tf32) for flag in _guarded(rule)}
     return tuple(sorted(found, key=lambda flag: (flag.line or 0, flag.kind, flag.message))[:_MAX_FLAGS])
 
 
-def _rules(module: Module, of_precision: str) -> Iterator[Callable[[], Iterator[Flag]]]:
+def _rules(module: Module, of_precision: str, *, tf32: bool) -> Iterator[Callable[[], Iterator[Flag]]]:
     extensions = cache(lambda: find_extensions(module))
     yield lambda: kernels.flags(module, extensions())
     yield lambda: shortcuts.flags(module)
     yield lambda: fallbacks.flags(module)
-    yield lambda: precision.flags(module, extensions(), of_precision)
+    yield lambda: precision.flags(module, extensions(), of_precision, tf32=tf32)
     yield lambda: surroundings.flags(module, extensions())
     yield lambda: patches.flags(module, extensions())
 

@@ -19,12 +19,14 @@ _SWITCHES: Final = frozenset(
     {"allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction",
      "allow_fp16_accumulation"}
 )  # fmt: skip
+_OF_TF32: Final = ("allow_tf32", "fp32_precision")
 _REDUCED: Final = frozenset({"tf32", "bf16", "high", "medium"})
 _FAST_FLAGS: Final = frozenset({"use_fast_math", "ffast-math", "Ofast", "funsafe-math-optimizations", "ftz=true"})
 _TENSOR_FLOAT: Final = re.compile(
-    r"\b(setAllowTF32Cu(?:BLAS|DNN)(?=\s*\(\s*true)|CUBLAS_COMPUTE_32F_FAST_\w+|CUBLAS_TF32_TENSOR_OP_MATH"
+    r"\b(setAllowTF32CuBLAS(?=\s*\(\s*true)|CUBLAS_COMPUTE_32F_FAST_\w+|CUBLAS_TF32_TENSOR_OP_MATH"
     r"|__float_to_tf32|precision::tf32)\b"
 )
+_CONVOLUTIONS: Final = re.compile(r"\bsetAllowTF32CuDNN(?=\s*\(\s*true)\b")
 _TO_HALF: Final = re.compile(r"\b(__float2half\w*|__float22half2\w*|__float2bfloat16\w*|__float22bfloat162\w*)\s*\(")
 _CAST: Final = re.compile(
     r"\.\s*(?:to|toType)\s*\(\s*(?:at|torch|c10)\s*::\s*(?:ScalarType\s*::\s*)?k?(?:Half|BFloat16|Float16)\b"
@@ -35,24 +37,26 @@ _ASKS_FOR_TYPE: Final = re.compile(
 )
 
 
-def flags(module: Module, extensions: Sequence[Extension], of_precision: str) -> Iterator[Flag]:
-    """Yield the flags ``precision_shortcut``. On a problem in half precision, half precision is none."""
+def flags(module: Module, extensions: Sequence[Extension], of_precision: str, *, tf32: bool = True) -> Iterator[Flag]:
+    """Yield the flags ``precision_shortcut``. On a problem in half precision, half precision is none. With ``tf32``,
+    switches of cuDNN for TF32 are none: they are on by default."""
     half_is_less = of_precision == "float32"
     for node in module.nodes:
-        message = _of_node(module, node, half_is_less=half_is_less)
+        message = _of_node(module, node, half_is_less=half_is_less, tf32=tf32)
         if message and isinstance(node, ast.expr | ast.stmt):
             yield Flag(FlagKind.PRECISION_SHORTCUT, node.lineno, message)
     for extension in extensions:
-        for message in _of_extension(extension, half_is_less=half_is_less):
+        for message in _of_extension(extension, half_is_less=half_is_less, tf32=tf32):
             yield Flag(FlagKind.PRECISION_SHORTCUT, extension.call.lineno, message)
 
 
-def _of_node(module: Module, node: ast.AST, *, half_is_less: bool) -> str | None:
+def _of_node(module: Module, node: ast.AST, *, half_is_less: bool, tf32: bool) -> str | None:
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 path = (module.dotted(target) or "").split(".")
-                if path[:2] == ["torch", "backends"] and _is_on(module, path[-1], value):
+                usual = tf32 and path[2:3] == ["cudnn"] and path[-1] in _OF_TF32
+                if path[:2] == ["torch", "backends"] and not usual and _is_on(module, path[-1], value):
                     return f"switches {path[-1]} on"
         case ast.Call(func=function, args=args, keywords=keywords):
             return _of_call(module, function, [*args, *(keyword.value for keyword in keywords)], half_is_less) or (
@@ -106,14 +110,14 @@ def _of_dot(module: Module, function: ast.expr, keywords: list[ast.keyword]) -> 
     return None
 
 
-def _of_extension(extension: Extension, *, half_is_less: bool) -> Iterator[str]:
+def _of_extension(extension: Extension, *, half_is_less: bool, tf32: bool) -> Iterator[str]:
     for flag in extension.flags:
         # One text may hold several, and nvcc hands on the options after -Xcompiler.
         for part in re.split(r"[\s,]+", flag):
             if part.lstrip("-") in _FAST_FLAGS:
                 yield f"is compiled with {part}"
     code = extension.code
-    for name in sorted(set(_TENSOR_FLOAT.findall(code))):
+    for name in sorted({*_TENSOR_FLOAT.findall(code), *(() if tf32 else _CONVOLUTIONS.findall(code))}):
         yield f"its C++ uses {name}"
     if half_is_less:
         if _CAST.search(code):

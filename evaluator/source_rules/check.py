@@ -42,11 +42,13 @@ class Break:
         return asdict(self)
 
 
-def find_breaks(source: str, rules: Rules, *, least_precision: str, reference: str | None) -> list[Break]:
+def find_breaks(
+    source: str, rules: Rules, *, least_precision: str, reference: str | None, tf32: bool = True
+) -> list[Break]:
     """Return where ``source``, which parses, breaks ``rules``: by line, ``MAX_BREAKS`` at the most.
 
     ``least_precision``: the lowest that the problem expects a candidate to compute in. ``reference``: the source of its
-    reference. A source that cannot be read breaks every rule.
+    reference. ``tf32``: whether its convolutions may round to TF32. A source that cannot be read breaks every rule.
     """
     if not rules:
         return []
@@ -54,13 +56,15 @@ def find_breaks(source: str, rules: Rules, *, least_precision: str, reference: s
         if len(source) > MAX_BYTES:
             raise TooMuchToRead
         module = Module(parse_quietly(source))
-        found = set(_breaks(module, rules, least_precision, reference))
+        found = set(_breaks(module, rules, least_precision, reference, tf32=tf32))
     except (TooMuchToRead, RecursionError, MemoryError):
         found = {Break(1, rule, "cannot be read: it is more than anybody could read") for rule in rules.to_dict()}
     return sorted(found)[:MAX_BREAKS]
 
 
-def _breaks(module: Module, rules: Rules, least_precision: str, reference: str | None) -> Iterator[Break]:
+def _breaks(
+    module: Module, rules: Rules, least_precision: str, reference: str | None, *, tf32: bool
+) -> Iterator[Break]:
     extensions = find_extensions(module)
     program = Program(module)
     for line, words in made_code(program):
@@ -70,7 +74,7 @@ def _breaks(module: Module, rules: Rules, least_precision: str, reference: str |
             if language not in rules.languages:
                 yield Break(line, "languages", f"{words}; allowed: {', '.join(rules.languages)}")
     if rules.no_lower_precision:
-        for flag in precision.flags(module, extensions, least_precision):
+        for flag in precision.flags(module, extensions, least_precision, tf32=tf32):
             yield Break(flag.line or 1, "no_lower_precision", flag.message)
     if rules.forbidden_operators:
         texts = cxx_texts(module, extensions)

@@ -27,6 +27,7 @@ def rejected_by_rules(task: EvaluationTask, *, stage: str, environment: Mapping[
         task.rules,
         least_precision=problem.least_precision(task.config.precision),
         reference=problem.source,
+        tf32=problem.tf32_in(task.config),
     )
     if not breaks:
         return None

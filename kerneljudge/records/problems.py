@@ -81,6 +81,8 @@ class ProblemSummary(TypedDict):
     held_out_shapes: dict[str, int]
     """The numbers of shapes that are never shown, by size."""
     gradient_policy: Literal["check", "require", "none"]
+    tf32: bool
+    """Whether convolutions and recurrent layers may round to TF32 on a GPU, as PyTorch's defaults let them."""
     input_domain: Literal["real", "as_written"]
     tolerances: dict[str, ToleranceRecord]
     tags: list[str]

@@ -28,7 +28,7 @@ __all__ = [
     "WorkerStateName",
 ]
 
-Baseline = Literal["eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16"]
+Baseline = Literal["eager", "ieee", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
 LanguageName = Literal["cpp", "cuda", "torch", "triton"]
 Precision = Literal["float32", "float16", "bfloat16"]

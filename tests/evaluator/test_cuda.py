@@ -153,6 +153,60 @@ def test_tf32_does_not_pass_for_float32(cuda_engine: Engine, problems: dict[str,
     assert evaluation.verdict is Verdict.WRONG_OUTPUT
 
 
+_CONVOLUTION = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(64, 64, 3)
+
+    def forward(self, x):
+        return torch.relu(self.convolution(x))
+
+
+def get_inputs():
+    return [torch.randn(16, 64, 64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+_CONVOLVES = "import torch\nfrom model import Model\n{before}\n\nclass ModelNew(Model):\n    {forward}\n"
+_IN_HALF = """def forward(self, x):
+        layer = self.convolution
+        y = torch.nn.functional.conv2d(x.bfloat16(), layer.weight.bfloat16(), layer.bias.bfloat16())
+        return torch.relu(y.float())"""
+
+
+@pytest.mark.parametrize(
+    ("baseline", "before", "forward", "verdict"),
+    [
+        ("eager", "", "pass", Verdict.PASSED),
+        ("eager", "torch.backends.cudnn.allow_tf32 = False", "pass", Verdict.PASSED),
+        ("eager", "", _IN_HALF, Verdict.WRONG_OUTPUT),
+        ("ieee", "", "pass", Verdict.PASSED),
+        ("ieee", "torch.backends.cudnn.allow_tf32 = True", "pass", Verdict.WRONG_OUTPUT),
+    ],
+    ids=["as the reference", "without TF32", "bfloat16", "ieee", "ieee, with TF32"],
+)
+def test_convolutions_may_round_as_the_reference_does(
+    baseline: str, before: str, forward: str, verdict: Verdict, cuda_engine: Engine
+) -> None:
+    problem = Problem(id="convolution", title="", description="", source=_CONVOLUTION, sizes={"full": {}})
+    candidate = parse_candidate(code=_CONVOLVES.format(before=before, forward=forward))
+    assert isinstance(candidate, Candidate)
+    config = replace(_FULL, baseline=baseline)
+    evaluation = cuda_engine.evaluate(problem, candidate, config)
+    assert evaluation.verdict is verdict, evaluation.message
+    said = "may round to TF32" if baseline == "eager" else "begin with TF32 switched off"
+    assert any(said in note for note in evaluation.notes)
+    if verdict is Verdict.PASSED:
+        assert evaluation.gradients is Gradients.MATCH
+
+
 def test_the_self_test_passes_and_a_candidates_device_fault_is_not_held_against_the_device(
     cuda_engine: Engine, problems: dict[str, Problem]
 ) -> None:

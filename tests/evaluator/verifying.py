@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from evaluator.judge.correctness.limits import Tolerances
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.correctness.verify import ExpectedDeviations, Verifier
 from evaluator.judge.device.cpu import CpuDevice
@@ -47,4 +48,5 @@ def verifier_of(
     if weights:
         tensors["weight_gradients"] = tuple(spec for _, spec in signature.weights)
     blocks = {name: create_block(BlockLayout(specs), device.torch_device) for name, specs in tensors.items()}
-    return Verifier(reference, blocks, problem.tolerance("float32"), device.generator, slice_elements, usual), blocks
+    tolerances = Tolerances(problem.tolerance("float32"), problem.tolerance("float32"))
+    return Verifier(reference, blocks, tolerances, device.generator, slice_elements, usual), blocks

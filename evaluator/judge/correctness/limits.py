@@ -31,6 +31,7 @@ __all__ = [
     "ROUNDING_FACTOR",
     "SAMPLE",
     "ElementLimits",
+    "Tolerances",
     "Widened",
     "excused_outliers",
     "fused_rules",
@@ -110,6 +111,14 @@ class Widened:
     limit: torch.Tensor
     factor: float
     capped: float
+
+
+@dataclass
+class Tolerances:
+    """The tolerances of a session, of outputs and of gradients. They are settled before the first call."""
+
+    outputs: Tolerance
+    gradients: Tolerance
 
 
 def tolerance_of(

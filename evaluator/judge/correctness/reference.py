@@ -101,6 +101,8 @@ class Signature:
     chooses: bool = False
     takes_largest: bool = False
     """Whether operators take the largest or smallest of several numbers."""
+    rounds_to_tf32: bool = False
+    """Whether it has convolutions or recurrent layers of float32 numbers, which torch lets round to TF32 on a GPU."""
 
     @property
     def input_tensors(self) -> tuple[TensorSpec, ...]:
@@ -423,6 +425,7 @@ class Reference:
             products=seen.products,
             chooses=seen.chooses,
             takes_largest=seen.takes_largest,
+            rounds_to_tf32=seen.convolves or any(isinstance(part, torch.nn.RNNBase) for part in model.modules()),
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:
@@ -614,15 +617,19 @@ def _can_be_moved(result: Any) -> bool:
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Note whether the operators include matrix products, choices of an index, and choices of the largest."""
+    """Note whether the operators include matrix products, convolutions and choices: of an index, of the largest."""
 
     products = False
     chooses = False
     takes_largest = False
+    convolves = False
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        self.convolves = self.convolves or (
+            func.overloadpacket is torch.ops.aten.convolution and args[0].dtype is torch.float32
+        )
         self.products = self.products or func.overloadpacket in _PRODUCTS
         self.chooses = self.chooses or func._schema.name in _CHOICES
         self.takes_largest = self.takes_largest or func._schema.name in _LARGEST or "max_pool" in func._schema.name

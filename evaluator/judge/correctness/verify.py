@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Final
 
 import torch
@@ -16,7 +16,14 @@ from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.commitment import Commitment, Commitments
 from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
 from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
-from evaluator.judge.correctness.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms, tolerance_of
+from evaluator.judge.correctness.limits import (
+    NOTHING,
+    Tolerances,
+    is_rounding,
+    root_mean_square,
+    rounding_of_terms,
+    tolerance_of,
+)
 from evaluator.judge.correctness.native_precision import NativeGradients, Own, further_off
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.judge.correctness.overflow import undetermined_where_lost
@@ -74,17 +81,16 @@ class Verifier:
         self,
         reference: Reference,
         blocks: dict[str, Block],
-        tolerance: Tolerance,
+        tolerances: Tolerances,
         new_generator: Callable[[], torch.Generator],
         slice_elements: int | None,
         usual: ExpectedDeviations | None = None,
     ) -> None:
         self._reference = reference
-        self._tolerance = tolerance
+        self._tolerances = tolerances
         self.ambiguous_weights: frozenset[str] = frozenset()
         """Weights whose counterparts were found by values that other weights have as well: the counterpart may be
         another's."""
-        self._tolerances = _tolerances(reference, tolerance)
         self._generator = new_generator
         self.commitments = Commitments(reference.signature, blocks, new_generator, slice_elements)
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
@@ -94,6 +100,11 @@ class Verifier:
         self._usual = {} if usual is None else usual
         self.influence: dict[int, float] = {}
         """By floating-point input, the share of its elements that the outputs were seen to depend on."""
+
+    @cached_property
+    def _by_tensor(self) -> dict[str, Tolerance]:
+        """The tolerance of each output and gradient, by the name of its tally."""
+        return _by_tensor(self._reference, self._tolerances)
 
     def verify_outputs(self, commitment: Commitment, variant: Variant, *, with_native: bool) -> CallFindings:
         """Compare the outputs of a forward call. ``with_native``: the native-precision error is wanted, needed or not.
@@ -137,14 +148,9 @@ class Verifier:
         def slice_of(number: int) -> tuple[list[Any], list[torch.Tensor]]:
             return self.commitments.input_slice(commitment, number), self.commitments.upstream_slice(commitment, number)
 
-        sensitivity = Sensitivity(
-            self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
-        )
-        all_terms = Terms(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
-        rounding = Rounding(
-            self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
-        )
-        beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
+        given = self._reference, self._tolerances.gradients, self._generator, numbers, slice_of
+        sensitivity, rounding = (kind(*given, rows_alone=self._rows_alone) for kind in (Sensitivity, Rounding))
+        all_terms, beside = (kind(*given, rows_alone=False) for kind in (Terms, BesideZero))
         at_zero = variant is Variant.ZEROS
         native_gradients = NativeGradients(self._reference, numbers, slice_of)
         saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
@@ -174,7 +180,7 @@ class Verifier:
                     if report.present >> (1 + index) & 1:  # where nothing flows back, nothing but zeros may
                         actual = self.commitments.private(commitment, "input_gradients", index, number)
                         nothing = torch.zeros_like(actual, dtype=torch.float64)
-                        tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerance))
+                        tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerances.gradients))
                     continue
                 # On a CPU, count_nonzero takes three times as long.
                 share = int((right != 0).sum()) / max(1, right.numel())
@@ -269,13 +275,13 @@ class Verifier:
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
         exact = list(exact)
-        steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
+        steps = Steps(self._reference, values, own, self._tolerances.outputs.rtol, self._generator)
         for index, tally in enumerate(tallies):
             actual, right = self.commitments.private(commitment, "outputs", index, number), exact[index]
             floating = right.is_floating_point()
             if not floating:
                 right = exact[index] = steps.nearest(index, actual, right)
-            tolerance = self._tolerances[tally.name]
+            tolerance = self._by_tensor[tally.name]
             usual = compare_unwidened(actual, right, None, tolerance) if floating and not with_native else None
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
@@ -317,7 +323,7 @@ class Verifier:
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Return the largest movement of each output when the inputs are rounded otherwise; ``None`` for integers."""
-        relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerance.rtol)
+        relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerances.outputs.rtol)
         return _largest_moves(self._reference.perturbed_outputs(values, relative, self._generator()), exact)
 
     def _add(
@@ -347,7 +353,7 @@ class Verifier:
         has been examined, they are also those of the native-precision reference on these very inputs. Only larger
         deviations are examined: an error in equally few places, the same each time, is found by the first examination.
         """
-        tolerance = self._tolerances[tally.name]
+        tolerance = self._by_tensor[tally.name]
         usual = compare_unwidened(actual, expected, own() if with_native else None, tolerance)
         if usual is not None and usual.right == usual.total:
             tally.add(usual)
@@ -540,21 +546,22 @@ def _gradient_of_input(index: int) -> str:
     return f"the gradient of input {index}"
 
 
-def _tolerances(reference: Reference, tolerance: Tolerance) -> dict[str, Tolerance]:
-    """Return the tolerance of each output and gradient, by the name of its tally. ``tolerance`` is that of the
+def _by_tensor(reference: Reference, tolerances: Tolerances) -> dict[str, Tolerance]:
+    """Return the tolerance of each output and gradient, by the name of its tally. ``tolerances`` are those of the
     problem's precision. A tensor of fewer bits has that of its own, and so has a float64 one, where no input has fewer.
     Gradients have gone through the outputs, and are no more exact than the coarsest of them."""
     signature = reference.signature
     given = [*signature.float_inputs, *(spec for _, spec in signature.weights)]
-    before = [spec.torch_dtype for spec in given if spec.is_differentiable]
+    before = coarsest([spec.torch_dtype for spec in given if spec.is_differentiable])
     after = [spec.torch_dtype for spec in signature.outputs if spec.is_differentiable]
-    named = [(_output(index, signature.outputs), [spec.torch_dtype]) for index, spec in enumerate(signature.outputs)]
-    for index, spec in enumerate(signature.float_inputs):
-        named.append((_gradient_of_input(index), [spec.torch_dtype, *after]))
-    named += [(_gradient_of(name), [spec.torch_dtype, *after]) for name, spec in signature.weights]
-    return {
-        name: tolerance_of(coarsest(dtypes), coarsest(before), reference.precision, tolerance) for name, dtypes in named
-    }
+    named = [
+        (_output(index, signature.outputs), [spec.torch_dtype], tolerances.outputs)
+        for index, spec in enumerate(signature.outputs)
+    ]
+    flowing = [(_gradient_of_input(index), spec) for index, spec in enumerate(signature.float_inputs)]
+    flowing += [(_gradient_of(name), spec) for name, spec in signature.weights]
+    named += [(name, [spec.torch_dtype, *after], tolerances.gradients) for name, spec in flowing]
+    return {name: tolerance_of(coarsest(types), before, reference.precision, usual) for name, types, usual in named}
 
 
 def _outputs_of(found: Callable[[], GradientSlice | None]) -> list[torch.Tensor] | None:

@@ -153,6 +153,11 @@ class InputSource:
                 break
         return self._planter.strength is before
 
+    def plant_within(self, tolerance: float) -> None:
+        """From now on, plant for this ``tolerance``, which is ``atol + rtol``."""
+        if self._planter is not None:
+            self._planter = replace(self._planter, tolerance=tolerance, stocks={})
+
     def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
         """Return mixed inputs of the highest loudness; where rows are independent, only the planted rows."""
         seed = secrets.randbits(63)

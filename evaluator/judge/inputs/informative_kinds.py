@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -23,7 +23,15 @@ from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
 from evaluator.protocol.control_page import CallMode
 from evaluator.protocol.shared_memory import TensorSpec
 
-__all__ = ["MIN_CONCLUSIVE_SHARE", "USUAL_PROBLEMS", "Kinds", "UsualProblems", "timed_kinds", "usual_kinds"]
+__all__ = [
+    "MIN_CONCLUSIVE_SHARE",
+    "USUAL_PROBLEMS",
+    "Kinds",
+    "UsualProblems",
+    "in_both_precisions",
+    "timed_kinds",
+    "usual_kinds",
+]
 
 MIN_CONCLUSIVE_SHARE: Final = 0.6
 """The least share of each tensor that can be compared, for inputs of timed calls."""
@@ -39,6 +47,10 @@ _KINDS: Final = (
 
 
 _AGREEING: Final = 3
+
+
+_Pair = tuple[torch.Tensor, torch.Tensor]
+"""A tensor in float64 and in the native precision."""
 
 
 class Kinds(NamedTuple):
@@ -101,11 +113,11 @@ def timed_kinds(
     return Kinds(found, usual)
 
 
-def _conclusive_share(
+def in_both_precisions(
     reference: Reference, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
-) -> float:
-    """Return the conclusive share of the outputs on inputs of this kind, or of the gradients and outputs. The tensor
-    with the least share counts."""
+) -> tuple[list[_Pair], list[_Pair]]:
+    """Return the outputs on inputs of this kind, in float64 and in the native precision, and those ``gradients`` that
+    the reference has: none unless requested. ``cut``: the rows to compute, or ``None`` for all."""
     signature = reference.signature
     made = _cut(source.make(signature.input_tensors, kind, secrets.randbits(63), avoid_zero=gradients), cut)
     tensors = iter(made)
@@ -115,17 +127,23 @@ def _conclusive_share(
     # A reference may write to its inputs.
     given = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
     if not gradients:
-        return _least_share(zip(reference.exact_outputs(values), reference.native_outputs(given), strict=True))
+        return [*zip(reference.exact_outputs(values), reference.native_outputs(given), strict=True)], []
     device = made[0].device if made else torch.device("cpu")
     weights = [spec for _, spec in signature.weights]
     upstream = _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
     exact, own = reference.exact_gradients(values, upstream), reference.native_gradients(given, upstream)
-    pairs = [*zip(exact.outputs, own.outputs, strict=True)]
-    for some, others in ((exact.inputs, own.inputs), (exact.weights, own.weights)):
-        pairs += [
-            (one, other) for one, other in zip(some, others, strict=True) if one is not None and other is not None
-        ]
-    return _least_share(iter(pairs))
+    both = zip((*exact.inputs, *exact.weights), (*own.inputs, *own.weights), strict=True)
+    flowing = [(one, other) for one, other in both if one is not None and other is not None]
+    return [*zip(exact.outputs, own.outputs, strict=True)], flowing
+
+
+def _conclusive_share(
+    reference: Reference, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
+) -> float:
+    """Return the conclusive share of the outputs on inputs of this kind, or of the gradients and outputs. The tensor
+    with the least share counts."""
+    outputs, flowing = in_both_precisions(reference, source, kind, cut, gradients=gradients)
+    return _least_share([*outputs, *flowing])
 
 
 def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch.Tensor]:
@@ -133,7 +151,7 @@ def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch
     return tensors if cut is None else [tensor[slice(*cut)] for tensor in tensors]
 
 
-def _least_share(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
+def _least_share(pairs: Iterable[_Pair]) -> float:
     return min(
         (mask_nonfinite(own, exact, own).conclusive_share for exact, own in pairs if exact.is_floating_point()),
         default=1.0,

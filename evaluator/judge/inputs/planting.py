@@ -29,8 +29,10 @@ from typing import Final
 import torch
 
 from evaluator.dtypes import as_signed, tensor_on
+from evaluator.problems.problem import Problem
+from evaluator.protocol.shared_memory import TensorSpec
 
-__all__ = ["Planter", "Strength", "fill_wide", "swap_edge_rows"]
+__all__ = ["Planter", "Strength", "fill_wide", "planter_of", "swap_edge_rows"]
 
 _WIDE_BITS: Final = 10
 _SHARE: Final = 64
@@ -370,3 +372,16 @@ def swap_edge_rows(tensors: Sequence[torch.Tensor], rows: int, seed: int) -> Non
         for start in range(0, max(1, rows_moved[0][0].numel()), _PIECE):
             targets, origins = ([row[start : start + _PIECE] for row in side] for side in zip(*rows_moved, strict=True))
             torch._foreach_copy_(targets, [each.clone() for each in origins])
+
+
+def planter_of(problem: Problem, precision: str, rows: int | None, outputs: Sequence[TensorSpec]) -> Planter:
+    """Return the planter of the inputs of ``problem``: places, rows and tolerance. ``rows``: the common first extent of
+    all its tensors."""
+    tolerance = problem.tolerance(precision)
+    floating = [spec for spec in outputs if spec.torch_dtype.is_floating_point]
+    elements = [math.prod(spec.shape) for spec in floating or outputs]
+    return Planter(
+        rows=rows if problem.row_independent else None,
+        outputs=max(1, min(elements, default=1)),
+        tolerance=tolerance.atol + tolerance.rtol,
+    )

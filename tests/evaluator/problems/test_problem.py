@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluator.config import EvalConfig
 from evaluator.errors import ProblemError
 from evaluator.problems.loading import load_problem, load_problems
 from evaluator.problems.problem import KernelBenchIdentity, Problem, Tolerance
@@ -181,6 +182,7 @@ def test_a_version_does_not_depend_on_how_a_problem_is_described(tmp_path: Path,
         (REFERENCE, f'{MANIFEST}\n[inputs]\ndomain = "as_written"'),
         (REFERENCE, f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 1e-5, rtol = 1e-5 }}"),
         (REFERENCE, f"{MANIFEST}\n[reference]\nrow_independent = true"),
+        (REFERENCE, f"{MANIFEST}\n[reference]\ntf32 = false"),
         (REFERENCE, f'{MANIFEST}\n[rules]\nlanguages = ["triton"]'),
         (REFERENCE, f"{MANIFEST}\n[rules]\nno_lower_precision = true"),
     ],
@@ -206,6 +208,14 @@ def test_rules_are_read_shown_and_kept(tmp_path: Path) -> None:
     assert Problem.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
+def test_a_problem_may_leave_its_convolutions_no_tf32(problem: Problem, tmp_path: Path) -> None:
+    strict = load_problem(write(tmp_path, name="strict", manifest=f"{MANIFEST}\n[reference]\ntf32 = false"))
+    assert [each.tf32_in(EvalConfig()) for each in (problem, strict)] == [True, False]
+    assert not problem.tf32_in(EvalConfig(baseline="ieee"))
+    assert [each.to_record()["tf32"] for each in (problem, strict)] == [True, False]
+    assert Problem.from_dict(json.loads(json.dumps(strict.to_dict()))) == strict
+
+
 # --- what can be wrong -----------------------------------------------------------------------------------------------
 
 
@@ -225,6 +235,7 @@ def test_rules_are_read_shown_and_kept(tmp_path: Path) -> None:
         (f'{MANIFEST}\n[gradients]\npolicy = "maybe"', "policy must be one of check, require, none"),
         (f'{MANIFEST}\n[inputs]\ndomain = "positive"', "domain must be one of real, as_written"),
         (f"{MANIFEST}\n[reference]\nrow_independent = 1", "row_independent must be true or false, not 1"),
+        (f'{MANIFEST}\n[reference]\ntf32 = "off"', "tf32 must be true or false, not 'off'"),
         (f'{MANIFEST}\n[rules]\nlanguages = ["rust"]', r"\[rules\]: languages may name cpp, .*, and not 'rust'"),
         (f"{MANIFEST}\n[rules]\nno_half = true", r"\[rules\]: there is no rule 'no_half'"),
         (f"{MANIFEST}\n[tolerance]\nfloat8 = {{ atol = 1, rtol = 1 }}", "tolerance.float8: precision must be one of"),

@@ -137,7 +137,7 @@ def test_no_rule_fails_on_a_source_of_the_corpus(case: Case) -> None:
         module = Module(parse_quietly(case.source))
     except SyntaxError:
         return
-    for rule in source_flags._rules(module, case.precision):
+    for rule in source_flags._rules(module, case.precision, tf32=True):
         list(rule())
 
 
@@ -182,3 +182,17 @@ def test_flags_are_part_of_the_record_and_older_records_have_none() -> None:
     assert Evaluation.from_dict(record) == evaluation
     del record["flags"]
     assert Evaluation.from_dict(record).flags == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        with_statements("torch.backends.cudnn.allow_tf32 = True\n"),
+        with_statements("torch.backends.cudnn.conv.fp32_precision = 'tf32'\n"),
+        with_cuda("void set() { at::globalContext().setAllowTF32CuDNN(true); }"),
+    ],
+    ids=["switch", "precision", "C++"],
+)
+def test_tf32_in_convolutions_is_a_shortcut_only_where_the_reference_has_none(source: str) -> None:
+    assert FlagKind.PRECISION_SHORTCUT not in kinds(source)
+    assert FlagKind.PRECISION_SHORTCUT in {flag.kind for flag in advise(source, tf32=False)}

@@ -15,6 +15,7 @@ from evaluator.judge.candidate_session import BaselineSession, CandidateSession,
 from evaluator.judge.correctness.commitment import INPUT_BLOCKS
 from evaluator.judge.correctness.compare import Tally
 from evaluator.judge.correctness.kinks import Deviation
+from evaluator.judge.correctness.limits import Tolerances
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
@@ -336,6 +337,7 @@ def _common_of(problem: Problem) -> SessionContext:
         device=device,
         baseline=unused,
         reference=reference,
+        tolerances=Tolerances(problem.tolerance("float32"), problem.tolerance("float32")),
         blocks=blocks,
         plan=plan_memory(
             reference.signature, device.capacity(), sliced=False, gradients=True, limit=None, contexts=2, candidates=2
