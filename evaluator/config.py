@@ -169,6 +169,9 @@ class SamplingPlan:
     budget_s: float = 4.0
     """Seconds after which the sampling of one track ends, once it has ``least_samples``."""
     least_samples: int = 3
+    settles: bool = True
+    """Whether figures are measured again, with more pairs and then with new processes, where they were corrected or are
+    too uncertain to be reported. Doubts about the clocks, which decide a verdict, are looked into in either case."""
 
     @classmethod
     def usual(cls, device_kind: str, size: str, tier: str = "full") -> SamplingPlan:

@@ -41,8 +41,8 @@ FALSE_SPEEDUP = 1.5
 """An attack that passes must not be faster than this, with 95 % confidence."""
 # What is looked at are verdicts: a few samples are enough, and the speedups' bounds are wide.
 _SAMPLING = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
-_BRIEFLY = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0, budget_s=0.0)
-"""Three pairs, and ten where these look odd: for those that are not to be held to any speedup."""
+_BRIEFLY = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0, budget_s=0.0, settles=False)
+"""Three pairs, and more where the clocks disagree: for those that are not to be held to any speedup."""
 _UNTIMED = SamplingPlan(max_samples=0)
 
 
@@ -98,9 +98,9 @@ class Case:
         wrong = all(verdict in (Verdict.WRONG_OUTPUT, Verdict.WRONG_GRADIENT) for verdict in self.verdicts)
         return wrong and self.attack not in ("A", "bomb") and self.limits == Limits()
 
-    def config(self, device: str, *, timed: bool = True) -> EvalConfig:
+    def config(self, device: str, *, timed: bool = True, briefly: bool = False) -> EvalConfig:
         """The settings that the case is judged with on ``device``. Not ``timed``: by its verdict alone, where nothing
-        that is expected of it is about figures."""
+        that is expected of it is about figures. ``briefly``: with a few timed calls, whatever is expected of these."""
         held = self.kind == "hostile" or self.speedup_at_least is not None or self.speedup_at_most is not None
         untimed = not (timed or held or self.speedup_status or self.speedup_training_status)
         return EvalConfig(
@@ -108,7 +108,7 @@ class Case:
             size=self.size,
             precision=self.precision,
             limits=self.limits,
-            sampling=_SAMPLING if held else _UNTIMED if untimed else _BRIEFLY,
+            sampling=_SAMPLING if held and not briefly else _UNTIMED if untimed else _BRIEFLY,
         )
 
     def candidate(self) -> Candidate | InvalidSource:

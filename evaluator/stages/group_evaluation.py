@@ -257,8 +257,9 @@ class GroupEvaluation:
                 continue
             runner.learn_builds()
             outcome["stage_s"]["total"] = total_s
+            corrected = outcome.pop("corrected")
             doubt = doubt_about(
-                outcome.pop("corrected"),
+                corrected if task.config.sampling.settles else (),
                 clocks_disagree=outcome.pop("clocks_disagree"),
                 device_was_busy=outcome.pop("device_was_busy"),
             )

@@ -106,8 +106,8 @@ def _in_order(shapes: Mapping[str, Shape]) -> list[str]:
 def _config(config: EvalConfig, name: str, shape: Shape) -> EvalConfig:
     plan = config.sampling
     if shape.use != "timed":
-        trials = {"trials": min(plan.trials, _TRIALS), "gradient_trials": min(plan.gradient_trials, _GRADIENT_TRIALS)}
-        plan = SamplingPlan(**trials, max_samples=0, warm_samples=0)
+        trials, gradient_trials = min(plan.trials, _TRIALS), min(plan.gradient_trials, _GRADIENT_TRIALS)
+        plan = SamplingPlan(trials, gradient_trials, max_samples=0, warm_samples=0)
     return replace(config, size=full_name(config.size, name), sampling=plan, compare_compiled=False)
 
 

@@ -46,8 +46,9 @@ from tests.corpus import load_case
 from tests.processes import resident_bytes, wait_until
 from tests.settled import settled
 
-_QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
+_QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0, settles=False)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+_WITH_FIGURES = replace(_CONFIG, sampling=replace(_QUICK, settles=True))
 _PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 _LINEAR = "from model import Model\nclass ModelNew(Model):\n    pass\n"
 _SLOW = "import time, torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        time.sleep(600)\n"
@@ -75,8 +76,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         yield engine
 
 
-def _evaluate_plain(engine: Engine, problems: dict[str, Problem]) -> Evaluation:
-    return engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG)
+def _evaluate_plain(engine: Engine, problems: dict[str, Problem], config: EvalConfig = _CONFIG) -> Evaluation:
+    return engine.evaluate(problems["relu"], _candidate(_PLAIN), config)
 
 
 def _descendants(pid: int) -> set[int]:
@@ -196,7 +197,7 @@ def test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_repl
 def test_what_passed_has_its_place_under_the_roofline_and_what_the_device_did(
     engine: Engine, problems: dict[str, Problem]
 ) -> None:
-    evaluation = settled(lambda: _evaluate_plain(engine, problems))
+    evaluation = settled(lambda: _evaluate_plain(engine, problems, _WITH_FIGURES))
     tensor_bytes = 64 * 16384 * 4
     assert evaluation.latency_ms is not None
     assert {
@@ -466,7 +467,7 @@ def test_nothing_of_a_closed_engine_is_left(engine: Engine, problems: dict[str, 
 
 
 def test_the_record_has_samples_interval_and_environment(engine: Engine, problems: dict[str, Problem]) -> None:
-    evaluation = settled(lambda: _evaluate_plain(engine, problems))
+    evaluation = settled(lambda: _evaluate_plain(engine, problems, _WITH_FIGURES))
     assert evaluation.speedup is not None
     assert evaluation.speedup_interval is not None
     assert evaluation.speedup_interval.low <= evaluation.speedup <= evaluation.speedup_interval.high
@@ -758,7 +759,7 @@ def test_who_leaves_time_out_of_their_clock_does_so_twice(engine: Engine, proble
         "        time.sleep(0.001)\n"
         "        return torch.relu(x)\n"
     )
-    evaluation = settled(lambda: engine.evaluate(problems["relu"], _candidate(leaves_out), _CONFIG))
+    evaluation = settled(lambda: engine.evaluate(problems["relu"], _candidate(leaves_out), _WITH_FIGURES))
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
     assert any("evaluated twice" in note for note in evaluation.notes), evaluation.notes
     assert any("were added" in note for note in evaluation.notes), evaluation.notes

@@ -87,25 +87,29 @@ class Sampler:
     share_of_time: float = 1.0
 
     def measure(self, track: Track) -> Sampling:
-        """Sample ``track``, and again with more pairs where the clocks disagree, a correction was made, or the figures
-        are unsettled. A busy machine can cause these as well, all the more with few samples. Further measurements are
-        judged together: each alone would be another chance for a candidate that leaves something out.
+        """Sample ``track``, and again with more pairs where the clocks disagree. Where the plan wants figures settled,
+        sample again those that were corrected or are too uncertain. A busy machine can cause these as well, all the
+        more with few samples. Further measurements are judged together: each alone would be another chance for a
+        candidate that leaves something out.
 
         Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the baseline has
         changed.
         """
         with contextlib.suppress(ClocksDisagree):
             measured = yield from self._measure(track, self.plan, self._no_pairs())
-            if not (measured.corrected or measured.unsettled):
+            if self._is_enough(measured):
                 return measured
         *looks, last = _CLOSER_LOOKS[self.caller.device.torch_device.type]
         pairs = self._no_pairs()
         for least in looks:
             with contextlib.suppress(ClocksDisagree):
                 measured = yield from self._measure(track, self._closely(least), pairs)
-                if not (measured.corrected or measured.unsettled):
+                if self._is_enough(measured):
                     return measured
         return (yield from self._measure(track, self._closely(last), pairs))
+
+    def _is_enough(self, measured: Measured) -> bool:
+        return not self.plan.settles or not (measured.corrected or measured.unsettled)
 
     def _no_pairs(self) -> _Pairs:
         return _Pairs(Telemetry(self.caller.device.sensors))

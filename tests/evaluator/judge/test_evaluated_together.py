@@ -34,8 +34,9 @@ from tests.corpus import load_case
 from tests.processes import Process, descendants
 from tests.settled import settled_together
 
-_QUICK = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0)
+_QUICK = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0, settles=False)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+_WITH_FIGURES = replace(_CONFIG, sampling=replace(_QUICK, settles=True))
 _PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 _SLOWER = _PLAIN.replace("return", "__import__('time').sleep(0.02)\n        return")
 _CLAMPS = _PLAIN.replace("torch.relu(x)", "x.clamp_min(0)")
@@ -135,6 +136,7 @@ def test_each_has_figures_of_its_own_against_calls_of_one_baseline(
             _PLAIN,
             _SLOWER,
             _CLAMPS,
+            config=_WITH_FIGURES,
             progress=lambda index, step: stages[index].append(step.stage),
         )
     )
@@ -183,7 +185,7 @@ def test_what_does_not_pass_is_evaluated_alone_and_the_others_are_not(
 def test_who_has_no_gradients_has_no_training_and_the_others_have(
     engine: Engine, problems: dict[str, Problem], sessions: list[int]
 ) -> None:
-    found = settled_together(lambda: _together(engine, problems["relu"], _NO_GRAPH, _PLAIN))
+    found = settled_together(lambda: _together(engine, problems["relu"], _NO_GRAPH, _PLAIN, config=_WITH_FIGURES))
     assert set(sessions) == {2}
     without, honest = _evaluation(found[0]), _evaluation(found[1])
     assert (without.verdict, without.gradients, without.speedup_training) == (Verdict.PASSED, Gradients.MISSING, None)
@@ -421,7 +423,8 @@ def test_nobody_overwrites_the_weights_that_others_are_shown(
         "calls.match_weights = overwriting\n" + _LINEAR
     )
     honest = _LINEAR if when == "match_weights" else _DRAWS
-    found = settled_together(lambda: _together(engine, problems["linear_relu_divide"], overwrites, honest))
+    problem = problems["linear_relu_divide"]
+    found = settled_together(lambda: _together(engine, problem, overwrites, honest, config=_WITH_FIGURES))
     evaluation = _evaluation(found[1])
     assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message
     assert evaluation.speedup_training is not None

@@ -39,7 +39,7 @@ from tests.corpus import load_case
 from tests.machines import without_libseccomp
 
 _PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
-_QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
+_QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0, settles=False)
 
 Run = Callable[..., Evaluation]
 

@@ -319,6 +319,29 @@ def test_an_interval_that_says_nothing_is_unsettled_after_the_closer_looks() -> 
     bench = Bench(side, side, plan=plan, noise_ms=0.001, kind="cpu")
     assert "anything from" in bench.measure(INFERENCE).unsettled
     assert bench.pairs >= 5 + 40
+    plan = replace(plan, settles=False)
+    briefly = Bench(side, side, plan=plan, noise_ms=0.001, kind="cpu")
+    assert "anything from" in briefly.measure(INFERENCE).unsettled
+    assert briefly.pairs == 5
+
+
+def test_a_correction_is_not_looked_into_where_no_figure_has_to_settle() -> None:
+    plan = replace(SamplingPlan.usual("cpu", "smoke"), settles=False)
+    bench = Bench(lambda _number: (2.0, 1.2), plan=plan, kind="cpu")
+    assert bench.measure(INFERENCE).corrected
+    assert bench.pairs == 5
+
+
+def test_clocks_that_disagree_are_looked_at_again_where_no_figure_has_to_settle() -> None:
+    plan = replace(SamplingPlan.usual("cpu", "smoke"), settles=False)
+    burst = Bench(
+        lambda number: (0.2 + (4.0 if number <= 5 else 0.0), 0.2), _exactly(0.2), plan=plan, noise_ms=0.01, kind="cpu"
+    )
+    assert burst.measure(INFERENCE).speedup == 1.0
+    assert burst.pairs > 5
+    always = Bench(lambda _number: (4.2, 0.2), _exactly(0.2), plan=plan, noise_ms=0.01, kind="cpu")
+    with pytest.raises(ClocksDisagree):
+        always.measure(INFERENCE)
 
 
 def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:

@@ -14,7 +14,9 @@ from evaluator.judge.timing.statistics import median_ms
 from evaluator.problems.problem import Problem
 from tests.settled import settled
 
-_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))
+_TEN_PAIRS = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
+_WITH_FIGURES = EvalConfig(device="cpu", size="smoke", sampling=_TEN_PAIRS)
+_CONFIG = replace(_WITH_FIGURES, sampling=replace(_TEN_PAIRS, settles=False))
 _HONEST = """
 import torch
 
@@ -81,7 +83,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return torch.relu(x)
 """
-    evaluation = _evaluate(source, cpu_engine, problems)
+    evaluation = _evaluate(source, cpu_engine, problems, _WITH_FIGURES)
     if evaluation.verdict is Verdict.PASSED:
         # A busy machine leaves more in doubt than such a clock says that a call takes.
         assert evaluation.speedup is not None or evaluation.speedup_status is SpeedupStatus.UNSETTLED
@@ -98,12 +100,9 @@ def test_a_clock_that_stands_still_is_rejected(cpu_engine: Engine, problems: dic
 
 
 def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
-    config = EvalConfig(
-        device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
-    )
     speedups: list[float] = []
     for _ in range(20):  # a busy machine leaves many of them unsettled
-        evaluation = _evaluate(_HONEST, cpu_engine, problems, config)
+        evaluation = _evaluate(_HONEST, cpu_engine, problems, _WITH_FIGURES)
         assert evaluation.verdict is Verdict.PASSED
         speedups += [] if evaluation.speedup is None else [evaluation.speedup]
         if len(speedups) == 3:
@@ -198,9 +197,9 @@ def spin():
 for _ in range(4):
     threading.Thread(target=spin, daemon=True).start()
 """
-    honest = settled(lambda: _evaluate(_HONEST, cpu_engine, problems))
+    honest = settled(lambda: _evaluate(_HONEST, cpu_engine, problems, _WITH_FIGURES))
     assert honest.latency_ms is not None
-    spinning = _evaluate(busy + _HONEST, cpu_engine, problems)
+    spinning = _evaluate(busy + _HONEST, cpu_engine, problems, _WITH_FIGURES)
     # Its own threads are in its way, so that it has no figures, or leaves out too much. The samples are there.
     assert spinning.verdict in {Verdict.PASSED, Verdict.REJECTED}
     if spinning.verdict is Verdict.PASSED:
