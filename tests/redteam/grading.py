@@ -43,22 +43,24 @@ def grade(
     *,
     build: bool = True,
     timed: bool = True,
+    briefly: bool = False,
 ) -> Evaluation | InvalidSource:
-    """The verdict of the case on ``device``: of the build stage, unless left out, or of the evaluation. ``timed`` as in
-    ``Case.config``."""
+    """The verdict of the case on ``device``: of the build stage, unless left out, or of the evaluation. ``timed`` and
+    ``briefly`` as in ``Case.config``."""
     candidate = case.candidate()
     if isinstance(candidate, InvalidSource):
         return candidate
-    problem, config = problems[case.problem], case.config(device, timed=timed)
+    problem, config = problems[case.problem], case.config(device, timed=timed, briefly=briefly)
     built = engine.build(problem, candidate, config).evaluation if build else None
     return built or engine.evaluate(problem, candidate, config)
 
 
 def complaints_about(
-    case: Case, engine: Engine, device: str, problems: Mapping[str, Problem], *, timed: bool = True
+    case: Case, engine: Engine, device: str, problems: Mapping[str, Problem], **options: bool
 ) -> list[str]:
-    """Everything that is not as the case expects it; a fault of ours is a complaint, too."""
+    """Everything that is not as the case expects it; a fault of ours is a complaint, too. ``options`` as in
+    ``grade``."""
     try:
-        return case.complaints(grade(case, engine, device, problems, timed=timed))
+        return case.complaints(grade(case, engine, device, problems, **options))
     except EvaluatorError as error:
         return [f"{type(error).__name__}: {error}"]

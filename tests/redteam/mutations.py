@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MUTATIONS", "Mutation"]
+__all__ = ["MUTATIONS", "Change", "Mutation"]
+
+Change = tuple[str, str, str]
+"""A file of the evaluator, a text that it has once, and what becomes of that."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Each change is a file, the text in it and what becomes of that; ``case`` is what the defence stops.
+    """What takes a defence out; ``case`` is what the defence stops.
 
     Where two mechanisms stop the same attack, both are taken out. What three or more stop is not here. ``timed``: the
     attack is told by its figures, which a busy machine leaves unsettled.
@@ -20,7 +23,7 @@ class Mutation:
 
     name: str
     case: str
-    changes: tuple[tuple[str, str, str], ...]
+    changes: tuple[Change, ...]
     timed: bool = False
 
 
@@ -318,6 +321,8 @@ MUTATIONS = (
                 "if tally.total and not tally.passed and tally.name not in excused:",
                 "if False:",
             ),
+            # Excuses would be looked for in every call, which takes a minute.
+            ("judge/correctness/verify.py", "        if found.suspect:", "        if False:"),
         ),
     ),
     Mutation(
