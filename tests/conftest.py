@@ -28,69 +28,36 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
-_ALONE = ("tests/browser/", "tests/evaluator/", "tests/redteam/test_timed_mutations.py")
-"""Two cores are what an evaluation takes, or a browser with the service that it looks at: beside another one, figures
-and time limits are those of a busy machine."""
-_BESIDE_OTHERS = tuple(
-    f"tests/evaluator/{name}.py"
-    for name in (
-        "builder/test_build",
-        "builder/test_builders_machine",
-        "builder/test_cache",
-        "builder/recipes/test_recipes",
-        "builder/test_resources",
-        "builder/recipes/test_split",
-        "candidates/test_candidate",
-        "feedback/test_feedback",
-        "feedback/test_long_texts",
-        "feedback/test_weight_words",
-        "judge/correctness/test_branches",
-        "judge/correctness/test_commitment",
-        "judge/correctness/test_compare",
-        "judge/correctness/test_expected_deviations",
-        "judge/correctness/test_limits",
-        "judge/correctness/test_mismatch",
-        "judge/correctness/test_native_precision",
-        "judge/correctness/test_nonfinite",
-        "judge/correctness/test_overflow",
-        "judge/correctness/test_sensitivity",
-        "judge/correctness/test_slices",
-        "judge/correctness/test_spot_checks",
-        "judge/correctness/test_steps",
-        "judge/inputs/test_drawing",
-        "judge/inputs/test_parameters",
-        "judge/inputs/test_planting",
-        "judge/inputs/test_relations",
-        "judge/inputs/test_repeats",
-        "judge/inputs/test_seeding",
-        "judge/inputs/test_shapes_of_problems",
-        "judge/test_memory_check_process",
-        "judge/timing/test_flop_count",
-        "judge/timing/test_recycled_inputs",
-        "judge/timing/test_statistics",
-        "problems/test_importing",
-        "problems/test_module_constants",
-        "problems/test_problem",
-        "problems/test_requested",
-        "problems/test_shapes",
-        "processes/test_prepare_machine",
-        "results/test_assemble",
-        "source_flags/test_source_flags",
-        "test_corpus_honest",
-        "test_corpus_wrong",
-        "test_evaluation",
-        "test_interpreter",
-        "test_logs",
-        "test_summary",
-    )
+_ALONE = (
+    "tests/browser/",
+    *(
+        f"tests/evaluator/{name}.py"
+        for name in (
+            "judge/device/test_peak_rates",
+            "judge/test_evaluated_together",
+            "judge/timing/test_timing_rules",
+            "judge/timing/test_waiting",
+            "protocol/test_control_page",
+            "results/test_compiled_baselines",
+            "sandbox/test_priority",
+            "sandbox/test_sandbox",
+            "stages/test_shapes",
+            "test_corpus",
+            "test_engine",
+            "test_selftest",
+        )
+    ),
+    "tests/redteam/test_timed_mutations.py",
 )
-"""Of these: what compiles, reads or computes, or ends with a verdict about values, and is not asked how long that
-took."""
+"""Two cores are what an evaluation takes, or a browser with the service that it looks at: beside another one, figures
+and time limits are those of a busy machine. All other files compile, read or compute, or end with a verdict about
+values, and are not asked how long that took."""
 _LONGEST = (
     "tests/serve/",
     "tests/worker/test_process.py",
     "tests/evaluator/builder/recipes/test_recipes.py",
     "tests/evaluator/problems/test_importing.py",
+    "tests/evaluator/problems/test_vetting.py",
     "tests/evaluator/test_corpus_honest.py",
     "tests/evaluator/test_corpus_wrong.py",
     "tests/redteam/test_mutations.py",
@@ -132,7 +99,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _is_alone(nodeid: str) -> bool:
-    return nodeid.startswith(_ALONE) and not nodeid.startswith(_BESIDE_OTHERS)
+    return nodeid.startswith(_ALONE)
 
 
 def pytest_collection_finish() -> None:

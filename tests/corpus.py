@@ -92,11 +92,10 @@ class Case:
             raise ValueError(f"{self.name}: only a hostile case may end in several ways")
 
     @property
-    def ends_in_verification(self) -> bool:
-        """Whether wrong values are all that it is turned down for, and neither its own limits nor timed calls matter
-        (class A may begin to cheat in these)."""
-        wrong = all(verdict in (Verdict.WRONG_OUTPUT, Verdict.WRONG_GRADIENT) for verdict in self.verdicts)
-        return wrong and self.attack not in ("A", "bomb") and self.limits == Limits()
+    def is_about_time(self) -> bool:
+        """Whether a hostile case evades the clock, exhausts the machine or reaches its own limits: other programs on
+        the machine change the outcome then."""
+        return self.attack in ("A", "bomb") or (self.kind == "hostile" and self.limits != Limits())
 
     def config(self, device: str, *, timed: bool = True, briefly: bool = False) -> EvalConfig:
         """The settings that the case is judged with on ``device``. Not ``timed``: by its verdict alone, where nothing
