@@ -31,6 +31,18 @@ with open({trace!r}, "a") as trace:
     trace.write(f"{name} in {{os.getpid()}}\\n")
 raise ImportError("a candidate's {name} was imported")
 """
+_DOES_NOT_COMPILE = """
+from torch.utils.cpp_extension import load_inline
+
+load_inline(name="broken", cpp_sources=["int f( {"], functions=["f"], no_implicit_headers=True)
+
+
+class ModelNew:
+    pass
+"""
+"""Without torch's headers, which take a minute to read."""
+_RELU = ("-p", "relu", "--device", "cpu", "--size", "smoke", "--tier", "check")
+"""What takes the least time: it is about what is imported."""
 _WAYS = (["-m", "kerneljudge"], ["script"])
 
 
@@ -89,34 +101,21 @@ def _kerneljudge(way: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("way", _WAYS, ids=lambda way: way[-1])
 def test_eval_is_deaf_to_the_working_folder(folder: WorkingFolder, way: list[str]) -> None:
-    done = folder.run(*_kerneljudge(way), "eval", folder.candidate, "-p", "relu", "--device", "cpu", "--json")
+    done = folder.run(*_kerneljudge(way), "eval", folder.candidate, *_RELU, "--json")
     assert json.loads(done.stdout)["verdict"] == "passed", done.stderr
 
 
 def test_eval_of_a_cpp_extension_is_deaf_as_well(folder: WorkingFolder) -> None:
     """The recipes' processes work in folders that a candidate's files are written to."""
-    folder.candidate.write_text((CANDIDATES / "relu_compile_error_cpp" / "candidate.py").read_text())
-    argv = [sys.executable, "-m", "kerneljudge", "eval", folder.candidate, "-p", "relu", "--device", "cpu", "--json"]
+    folder.candidate.write_text(_DOES_NOT_COMPILE)
+    argv = [sys.executable, "-m", "kerneljudge", "eval", folder.candidate, *_RELU, "--json"]
     assert json.loads(folder.run(*argv).stdout)["verdict"] == "compile_error"
 
 
 def test_grade_is_deaf_to_the_working_folder(folder: WorkingFolder) -> None:
     given, graded = folder.path / "given.jsonl", folder.path / "graded.jsonl"
     given.write_text(json.dumps({"id": "a", "code": folder.candidate.read_text()}) + "\n")
-    argv = [
-        sys.executable,
-        "-m",
-        "kerneljudge",
-        "grade",
-        given,
-        "--out",
-        graded,
-        "-p",
-        "relu",
-        "--device",
-        "cpu",
-        "--local",
-    ]
+    argv = [sys.executable, "-m", "kerneljudge", "grade", given, "--out", graded, *_RELU, "--local"]
     done = folder.run(*argv)
     assert json.loads(graded.read_text().splitlines()[0])["verdict"] == "passed", done.stderr
 
@@ -126,7 +125,7 @@ def test_serve_and_all_that_it_starts_are_deaf_to_the_working_folder(folder: Wor
     process = folder.start(sys.executable, "-m", "kerneljudge", "serve", "--port", str(port), log=said)
     try:
         wait_until(lambda: "is ready at" in said.read_text() or process.poll() is not None, "the service to be ready")
-        submit = [sys.executable, "-m", "kerneljudge", "submit", folder.candidate, "-p", "relu", "--device", "cpu"]
+        submit = [sys.executable, "-m", "kerneljudge", "submit", folder.candidate, *_RELU]
         done = folder.run(*submit, "--url", f"http://127.0.0.1:{port}", "--watch", "--json")
         assert json.loads(done.stdout)["verdict"] == "passed", (done.stderr, said.read_text())
     finally:

@@ -44,7 +44,7 @@ CHECKS = [
     negative_data_rejection,
 ]
 REFERENCE = (PROBLEMS / "relu" / "reference.py").read_text(encoding="utf-8")
-EXAMPLES = 100
+EXAMPLES = 50
 EXAMPLES_WITH_KEYS = 8
 _FAULT = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0), ("is out of bounds",), 2)
 
