@@ -359,15 +359,23 @@ std::vector<torch::Tensor> both(torch::Tensor x, double y) { return {x, x * y}; 
 """
 
 
+_USING_TORCH: dict[str, Any] = {"name": "x", "cpp_sources": [_USES_TORCH], "functions": ["twice", "both"]}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """The plain build of ``_USING_TORCH``, which takes the longest of all: once for all that is compared with it."""
+    built = _build(_builder(tmp_path_factory.mktemp("plain"), recipes=(PLAIN,)), _USING_TORCH)
+    assert isinstance(built, Artifact), built
+    return built
+
+
 @pytest.mark.timeout(900)
 def test_a_build_with_the_precompiled_header_is_machine_code_for_machine_code_the_plain_one(
-    prepared: Path, tmp_path: Path
+    prepared: Path, plain: Artifact, tmp_path: Path
 ) -> None:
-    request = {"name": "x", "cpp_sources": [_USES_TORCH], "functions": ["twice", "both"]}
-    fast = _build(_builder(tmp_path / "fast", prepared=prepared), request)
-    plain = _build(_builder(tmp_path / "plain", recipes=(PLAIN,)), request)
+    fast = _build(_builder(tmp_path / "fast", prepared=prepared), _USING_TORCH)
     assert isinstance(fast, Artifact), fast
-    assert isinstance(plain, Artifact), plain
     assert (fast.recipe, plain.recipe) == ("precompiled", "plain")
     assert fast.log == plain.log
     assert _instructions(fast) == _instructions(plain)
@@ -380,13 +388,10 @@ def _instructions(artifact: Artifact) -> str:
 
 @pytest.mark.timeout(900)
 def test_with_its_templates_instantiated_ahead_the_functions_of_a_candidates_own_are_the_same(
-    instantiated: Path, tmp_path: Path
+    instantiated: Path, plain: Artifact, tmp_path: Path
 ) -> None:
-    request = {"name": "x", "cpp_sources": [_USES_TORCH], "functions": ["twice", "both"]}
-    fast = _build(_builder(tmp_path / "fast", prepared=instantiated, kind="instantiated"), request)
-    plain = _build(_builder(tmp_path / "plain", recipes=(PLAIN,)), request)
+    fast = _build(_builder(tmp_path / "fast", prepared=instantiated, kind="instantiated"), _USING_TORCH)
     assert isinstance(fast, Artifact), fast
-    assert isinstance(plain, Artifact), plain
     assert (fast.recipe, plain.recipe) == ("instantiated", "plain")
     assert (fast.refusals, fast.log) == ({}, plain.log)
     assert _exported(fast) == _exported(plain)
