@@ -202,7 +202,7 @@ def test_an_unknown_size_is_answered_with_the_known_ones(post: Post) -> None:
 def test_a_baseline_that_the_problem_does_not_allow_is_answered_with_those_that_it_does(post: Post) -> None:
     problem = assert_problem(post(baseline="tf32"), 422)
     assert fields(problem) == {"baseline"}
-    assert "it has eager, compile, compile-max-autotune" in str(problem["detail"])
+    assert "it has eager, ieee, compile, compile-max-autotune" in str(problem["detail"])
     accepted = post(baseline="compile")
     assert accepted.status_code == 202
     assert accepted.json()["baseline"] == "compile"
