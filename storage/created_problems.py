@@ -183,4 +183,6 @@ def _store_version(session: Session, problem: Problem) -> None:
     new = insert_into(session, StoredProblem).values(row)
     # The definition is written again, because a change of title, description or tags keeps the version.
     renewed = {"current": True, "definition": new.excluded["definition"]}
-    session.execute(new.on_conflict_do_update(index_elements=["id", "version"], set_=renewed))
+    stored = new.on_conflict_do_update(index_elements=["id", "version"], set_=renewed)
+    read_back = session.execute(stored.returning(StoredProblem.definition)).scalar_one()
+    assert Problem.from_dict(read_back).version == problem.version, "the database gives back another problem"

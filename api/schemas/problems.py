@@ -11,7 +11,7 @@ from kerneljudge.records import Precision
 
 __all__ = ["ProblemPublication", "ProblemRequest"]
 
-Globals = dict[str, Annotated[int | float, Field(allow_inf_nan=False)]]
+Globals = Annotated[dict[str, int | Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=64)]
 
 
 class _Table(BaseModel):
@@ -44,7 +44,7 @@ class ReferenceTable(_Table):
 class BaselinesTable(_Table):
     """Lower precisions of the reference that a submission may name as its baseline."""
 
-    precisions: list[Literal["tf32", "float16", "bfloat16"]]
+    precisions: list[Literal["tf32", "float16", "bfloat16"]] = Field(max_length=16)
 
 
 class ShapeTable(_Table):
@@ -85,8 +85,8 @@ class ProblemRequest(_Table):
     reference: ReferenceTable | None = None
     tags: list[Annotated[str, Field(max_length=60)]] | None = Field(default=None, max_length=16)
     baselines: BaselinesTable | None = None
-    shapes: dict[str, dict[str, ShapeTable]] | None = Field(
-        default=None, description="Further shapes by size and name."
+    shapes: dict[str, Annotated[dict[str, ShapeTable], Field(max_length=16)]] | None = Field(
+        default=None, max_length=16, description="Further shapes by size and name."
     )
     neighbours: dict[str, Any] | None = Field(default=None, description="Shapes that are generated beside a size.")
     held_out_salt: str | None = Field(

@@ -97,7 +97,7 @@ class ReferenceRequest(BaseModel):
         dtype = precision or "float32"
         own: dict[str, Tolerance] = {}
         if self.tolerance is not None:
-            own[dtype] = Tolerance(self.tolerance.atol, self.tolerance.rtol)
+            own[dtype] = Tolerance(self.tolerance.atol, self.tolerance.rtol + 0)  # PostgreSQL has no minus zero
         return requested_problem(
             self.source,
             dtype=dtype,

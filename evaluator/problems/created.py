@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from evaluator.errors import ProblemError
@@ -20,10 +20,21 @@ _ID: Final = re.compile(CREATED + "_[0-9a-hjkmnp-tv-z]{26}")
 CREATED_FIELDS: Final = FIELDS - {"limits", "kernelbench"}
 """The fields that clients may give. Limits are the operator's. A KernelBench identity would replace another problem."""
 
-_MOST: Final = {"title": 200, "description": 4000, "sizes": 16, "tags": 16, "held_out_salt": 200}
+_MOST: Final = {
+    "title": 200,
+    "description": 4000,
+    "sizes": 16,
+    "tags": 16,
+    "held_out_salt": 200,
+    "shapes": 16,
+    "neighbours": 4,
+}
 """The most characters, or entries. The source has a limit of its own, that of a candidate."""
 _TAG_CHARACTERS: Final = 60
+_MOST_SHAPES: Final = 16
 _GLOBALS: Final = 64
+"""The most globals of a size, of a shape and of neighbours."""
+_NEIGHBOUR_ENTRIES: Final = {"vary": _GLOBALS, "sizes": 16, "kinds": 16}
 
 
 def is_created(problem_id: str) -> bool:
@@ -62,14 +73,25 @@ def parse_created(problem_id: str, source: str, fields: Mapping[str, Any]) -> Pr
 def _refuse_large(fields: Mapping[str, Any]) -> None:
     """Raises ``ProblemError`` for a field above its bound. Its type is checked later, with all others."""
     for name, most in _MOST.items():
-        value = fields.get(name)
-        if isinstance(value, str | list | Mapping) and len(value) > most:
-            unit = "characters" if isinstance(value, str) else "entries"
-            raise ProblemError(f"{name} has {len(value):,} {unit}, and at most {most:,} are taken")
+        _refuse_above(most, name, fields.get(name))
     for tag in fields["tags"] if isinstance(fields.get("tags"), list) else ():
         if isinstance(tag, str) and len(tag) > _TAG_CHARACTERS:
             raise ProblemError(f"tags: a tag has at most {_TAG_CHARACTERS} characters")
-    sizes = fields.get("sizes")
-    for name, size in sizes.items() if isinstance(sizes, Mapping) else ():
-        if isinstance(size, Mapping) and len(size) > _GLOBALS:
-            raise ProblemError(f"sizes.{name} has {len(size)} globals, and at most {_GLOBALS} are taken")
+    for name, size in _entries(fields.get("sizes")):
+        _refuse_above(_GLOBALS, f"sizes.{name}", size, "globals")
+    for size, shapes in _entries(fields.get("shapes")):
+        _refuse_above(_MOST_SHAPES, f"shapes.{size}", shapes)
+        for name, shape in _entries(shapes):
+            _refuse_above(_GLOBALS, f"shapes.{size}.{name}.values", dict(_entries(shape)).get("values"), "globals")
+    for name, entry in _entries(fields.get("neighbours")):
+        _refuse_above(_NEIGHBOUR_ENTRIES.get(name, _GLOBALS), f"neighbours.{name}", entry)
+
+
+def _refuse_above(most: int, name: str, value: object, unit: str = "entries") -> None:
+    if isinstance(value, str | list | Mapping) and len(value) > most:
+        counted = "characters" if isinstance(value, str) else unit
+        raise ProblemError(f"{name} has {len(value):,} {counted}, and at most {most:,} are taken")
+
+
+def _entries(value: object) -> Iterable[tuple[str, object]]:
+    return value.items() if isinstance(value, Mapping) else ()

@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from evaluator.config import LOWER_PRECISIONS, PRECISIONS, checked_limits
 from evaluator.errors import ProblemError
-from evaluator.problems.module_constants import integers
+from evaluator.problems.module_constants import constants, integers
 from evaluator.problems.problem import (
     GRADIENT_POLICIES,
     INPUT_DOMAINS,
+    WHOLE_BELOW,
     KernelBenchIdentity,
     Problem,
     Size,
     Tolerance,
 )
-from evaluator.problems.shapes import NEIGHBOURS, SHAPE_USES, Shape, Varied, full_name, neighbours
+from evaluator.problems.shapes import MOST_VARIED, NEIGHBOURS, SHAPE_USES, Shape, Varied, neighbours
 from evaluator.source_rules.rules import Rules
 
 __all__ = ["FIELDS", "MissingNames", "parse_problem"]
@@ -60,12 +61,17 @@ def parse_problem(problem_id: str, source: str, manifest: Mapping[str, Any]) -> 
 
     Raises ``ProblemError`` naming the field, and ``MissingNames`` where ``source`` lacks a name.
     """
-    problem = _parse_manifest(problem_id, source, manifest)
-    for size in problem.sizes:
-        problem.sized_source(size)
-        for shape in problem.shapes_of(size):
-            problem.sized_source(full_name(size, shape))
-    missing = [name for name in _REQUIRED_NAMES if name not in _defined_names(_parse(source))]
+    module = _parse(source)
+    problem = _parse_manifest(problem_id, source, module, manifest)
+    # Once for all sizes and shapes: a source may be long, and clients send it.
+    known = constants(module)
+    for size, values in problem.sizes.items():
+        for each in (values, *(shape.values for shape in problem.shapes_of(size).values())):
+            unknown = sorted(set(each) - known)
+            if unknown:
+                raise ProblemError(f"problem {problem_id} has no global assignment of {', '.join(unknown)}")
+    defined = _defined_names(module)
+    missing = [name for name in _REQUIRED_NAMES if name not in defined]
     if missing:
         raise MissingNames(f"does not define {', '.join(missing)}")
     return problem
@@ -82,7 +88,7 @@ def _defined_names(module: ast.Module) -> set[str]:
     return {node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
-def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -> Problem:
+def _parse_manifest(problem_id: str, source: str, module: ast.Module, manifest: Mapping[str, Any]) -> Problem:
     _refuse_unknown(manifest, FIELDS)
     sizes, reference = _sizes(manifest.get("sizes")), _table(manifest, "reference", ["row_independent", "tf32"])
     return Problem(
@@ -103,23 +109,24 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
         limits=_limits(_table(manifest, "limits")),
-        shapes=_shapes(_table(manifest, "shapes"), _table(manifest, "neighbours"), sizes, source),
+        shapes=_shapes(_table(manifest, "shapes"), _table(manifest, "neighbours"), sizes, integers(module)),
         held_out_salt=_held_out_salt(manifest),
         rules=_rules(_table(manifest, "rules")),
     )
 
 
 def _shapes(
-    table: Mapping[str, Any], around: Mapping[str, Any], sizes: Mapping[str, Size], source: str
+    table: Mapping[str, Any], around: Mapping[str, Any], sizes: Mapping[str, Size], published: Mapping[str, int]
 ) -> dict[str, dict[str, Shape]]:
     """Return the shapes by size: those that are written out, then those that are generated."""
     if not table and not around:
         return {}
-    published = integers(_parse(source))
     found: dict[str, dict[str, Shape]] = {size: {} for size in sizes}
     _refuse_unknown(table, sizes, "[shapes]: ")
     for size in table:
-        for name, entry in _table(table, size).items():
+        written = _table(table, size)
+        _refuse_many(size, len(written))
+        for name, entry in written.items():
             found[size][name] = _shape(entry, f"shapes.{size}.{name}", name)
     if around:
         for size, generated in _neighbours(around, sizes, published).items():
@@ -128,21 +135,28 @@ def _shapes(
                 raise ProblemError(f"shapes.{size}.{taken[0]} has the name of a generated neighbour")
             found[size].update(generated)
     for size, shapes in found.items():
+        _refuse_many(size, len(shapes))
         _refuse_equal(size, shapes, {**published, **sizes[size]})
-        if len(shapes) > _MAX_SHAPES:
-            raise ProblemError(f"size {size} has {len(shapes)} shapes; {_MAX_SHAPES} are the most")
     return {size: shapes for size, shapes in found.items() if shapes}
+
+
+def _refuse_many(size: str, count: int) -> None:
+    if count > _MAX_SHAPES:
+        raise ProblemError(f"size {size} has {count:,} shapes; {_MAX_SHAPES} are the most")
 
 
 def _refuse_equal(size: str, shapes: Mapping[str, Shape], of_size: Size) -> None:
     """Raises ``ProblemError`` for a shape that is the size itself, or another shape of it."""
-    whole = {name: {**of_size, **shape.values} for name, shape in shapes.items()}
-    for number, (name, values) in enumerate(whole.items()):
-        if values == of_size:
+    varied = sorted({name for shape in shapes.values() for name in shape.values})
+    itself = tuple(of_size.get(name) for name in varied)
+    seen: dict[tuple[float | None, ...], str] = {}
+    for name, shape in shapes.items():
+        values = tuple(shape.values.get(each, before) for each, before in zip(varied, itself, strict=True))
+        if values == itself:
             raise ProblemError(f"shapes.{size}.{name} is the size itself")
-        same = next((other for other in list(whole)[:number] if whole[other] == values), None)
-        if same is not None:
-            raise ProblemError(f"shapes.{size}.{name} is the same as shapes.{size}.{same}")
+        if values in seen:
+            raise ProblemError(f"shapes.{size}.{name} is the same as shapes.{size}.{seen[values]}")
+        seen[values] = name
 
 
 def _held_out_salt(manifest: Mapping[str, Any]) -> str:
@@ -156,7 +170,7 @@ def _held_out_salt(manifest: Mapping[str, Any]) -> str:
             "a shape that is written out and held_out needs held_out_salt, a random text of at least "
             f"{_SALT_CHARACTERS} characters: the version is public, and a search could find the shape by it"
         )
-    return salt
+    return _storable(salt, "held_out_salt")
 
 
 def _shape(entry: object, where: str, name: str) -> Shape:
@@ -168,8 +182,7 @@ def _shape(entry: object, where: str, name: str) -> Shape:
     values = entry.get("values")
     if not isinstance(values, dict) or not values:
         raise ProblemError(f"{where}.values must be a table of the reference's globals that differ from the size")
-    _require_numbers(values, f"{where}.values")
-    return Shape(_choice(entry, "use", SHAPE_USES, default="checked"), values)
+    return Shape(_choice(entry, "use", SHAPE_USES, default="checked"), _numbers(values, f"{where}.values"))
 
 
 def _neighbours(
@@ -191,6 +204,8 @@ def _neighbours(
         for name, value in values.items():
             if value is not None and value < varied[name].least:
                 raise ProblemError(f"neighbours.vary.{name}: its least is above its value at size {size}")
+            if value is not None and value > MOST_VARIED:
+                raise ProblemError(f"neighbours.vary.{name}: its value at size {size} is above {MOST_VARIED:,}")
         whole = {name: int(value) for name, value in values.items() if value is not None}
         found[size] = neighbours(whole, varied, use, kinds)
         if not found[size]:
@@ -210,15 +225,33 @@ def _varied(entry: object, name: str) -> Varied:
 
 def _some_of(table: Mapping[str, Any], name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
     value = table.get(name, list(choices))
-    if not isinstance(value, list) or not value or not set(value) <= set(choices):
+    if not isinstance(value, list) or not value or not _are_texts(value) or not set(value) <= set(choices):
         raise ProblemError(f"{where}: {name} must be a list of some of {', '.join(choices)}")
     return tuple(value)
 
 
-def _require_numbers(values: Mapping[str, Any], where: str) -> None:
+def _numbers(values: Mapping[str, Any], where: str) -> dict[str, int | float]:
+    """Return ``values`` in a form that every database gives back as it is."""
     for name, number in values.items():
-        if not isinstance(number, int | float) or isinstance(number, bool) or not isfinite(number):
+        if isinstance(number, int) and not isinstance(number, bool):
+            # The number itself is left out: Python writes none of thousands of digits.
+            if abs(number) >= WHOLE_BELOW:
+                raise ProblemError(f"{where}.{name}: a whole number must be below {WHOLE_BELOW:,}")
+        elif not isinstance(number, float) or not isfinite(number):
             raise ProblemError(f"{where}.{name} must be a finite number, not {number!r}")
+    return {name: number + 0 for name, number in values.items()}  # PostgreSQL has no minus zero
+
+
+def _storable(text: str, where: str) -> str:
+    """Return ``text``. Raises ``ProblemError`` where a database would give back another one."""
+    if "\0" in text or (not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text)):
+        raise ProblemError(f"{where} must be Unicode text without NUL")
+    return text
+
+
+def _are_texts(values: Collection[object]) -> bool:
+    """Whether each is a text; of other values Python may be unable to make a set."""
+    return all(isinstance(value, str) for value in values)
 
 
 def _limits(table: Mapping[str, Any]) -> dict[str, float]:
@@ -239,7 +272,7 @@ def _text(table: Mapping[str, Any], name: str) -> str:
     value = table.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ProblemError(f"{name} must be a non-empty text")
-    return value.strip()
+    return _storable(value.strip(), name)
 
 
 def _table(manifest: Mapping[str, Any], name: str, known: Collection[str] | None = None) -> Mapping[str, Any]:
@@ -276,13 +309,14 @@ def _flag(table: Mapping[str, Any], name: str, *, usual: bool = False) -> bool:
 def _sizes(value: object) -> dict[str, Size]:
     if not isinstance(value, dict) or "full" not in value:
         raise ProblemError("[sizes] must hold at least [sizes.full]")
+    sizes: dict[str, Size] = {}
     for size, overrides in value.items():
         if not isinstance(overrides, dict):
             raise ProblemError(f"[sizes.{size}] must be a table of the reference's globals")
         if not _SIZE_NAME.fullmatch(size):
             raise ProblemError(f"sizes.{size}: a size is named in letters, digits, _, . and -")
-        _require_numbers(overrides, f"sizes.{size}")
-    return value
+        sizes[size] = _numbers(overrides, f"sizes.{size}")
+    return sizes
 
 
 def _tolerances(table: Mapping[str, Any]) -> dict[str, Tolerance]:
@@ -291,9 +325,9 @@ def _tolerances(table: Mapping[str, Any]) -> dict[str, Tolerance]:
         if precision not in PRECISIONS:
             raise ProblemError(f"tolerance.{precision}: precision must be one of {', '.join(PRECISIONS)}")
         try:
-            tolerance = Tolerance(atol=float(entry["atol"]), rtol=float(entry["rtol"]))
+            tolerance = Tolerance(atol=float(entry["atol"]), rtol=float(entry["rtol"]) + 0)
             _refuse_unknown(entry, ["atol", "rtol"], f"tolerance.{precision}: ")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProblemError(f"tolerance.{precision} must give the numbers atol and rtol") from error
         if not (0 < tolerance.atol < 1 and 0 <= tolerance.rtol < 1):
             raise ProblemError(f"tolerance.{precision} must lie between 0 and 1")
@@ -302,14 +336,15 @@ def _tolerances(table: Mapping[str, Any]) -> dict[str, Tolerance]:
 
 
 def _tags(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+    if not isinstance(value, list) or not _are_texts(value):
         raise ProblemError("tags must be a list of texts")
-    return tuple(value)
+    return tuple(_storable(tag, "tags") for tag in value)
 
 
 def _lower_precisions(table: Mapping[str, Any]) -> tuple[str, ...]:
     value = table.get("precisions", [])
-    if set(table) - {"precisions"} or not isinstance(value, list) or not set(value) <= set(LOWER_PRECISIONS):
+    usual = isinstance(value, list) and _are_texts(value) and set(value) <= set(LOWER_PRECISIONS)
+    if set(table) - {"precisions"} or not usual:
         raise ProblemError(f"[baselines] may give precisions, a list of {', '.join(LOWER_PRECISIONS)}")
     return tuple(value)
 
@@ -319,4 +354,8 @@ def _kernelbench(value: object) -> KernelBenchIdentity | None:
         return None
     if not isinstance(value, dict) or set(value) != {"level", "problem_id", "name"}:
         raise ProblemError("[kernelbench] must give level, problem_id and name")
-    return KernelBenchIdentity(level=int(value["level"]), problem_id=int(value["problem_id"]), name=str(value["name"]))
+    try:
+        level, number = int(value["level"]), int(value["problem_id"])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProblemError("[kernelbench]: level and problem_id must be whole numbers") from error
+    return KernelBenchIdentity(level=level, problem_id=number, name=str(value["name"]))

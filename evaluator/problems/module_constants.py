@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Final
 
-__all__ = ["integers", "rewritten"]
+__all__ = ["constants", "integers", "rewritten"]
 
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
@@ -22,6 +22,11 @@ _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
     ast.FloorDiv: operator.floordiv,
 }
 _LARGEST: Final = 2**48
+
+
+def constants(module: ast.Module) -> frozenset[str]:
+    """Return the names of all constants, which are those that ``rewritten`` may replace."""
+    return frozenset(_places(module))
 
 
 def integers(module: ast.Module) -> dict[str, int]:

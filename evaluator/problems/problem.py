@@ -22,6 +22,7 @@ from evaluator.source_rules.rules import NO_RULES, Rules
 __all__ = [
     "GRADIENT_POLICIES",
     "INPUT_DOMAINS",
+    "WHOLE_BELOW",
     "KernelBenchIdentity",
     "Problem",
     "Size",
@@ -33,6 +34,12 @@ GRADIENT_POLICIES: Final = ("check", "require", "none")
 
 INPUT_DOMAINS: Final = ("real", "as_written")
 """``real``: any finite value is a fair input. ``as_written``: only the inputs of ``get_inputs``."""
+
+WHOLE_BELOW: Final = 10**16
+"""The bound of whole numbers in sizes and shapes.
+
+From here on, a database gives whole floats back without their point, so that a whole number is a float that was stored.
+"""
 
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _HALF: Final = re.compile(r"\b(?:bfloat16|float16)\b|\.half\b")
@@ -239,12 +246,13 @@ class Problem:
         """Inverse of ``to_dict``."""
         fields = dict(data)
         fields.pop("needs_vetting", None)  # as older stored definitions have it
+        fields["sizes"] = {name: _as_given(size) for name, size in fields["sizes"].items()}
         fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
         fields["tags"] = tuple(fields["tags"])
         fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
         fields["limits"] = dict(fields.get("limits", {}))
         fields["shapes"] = {
-            size: {name: Shape(**shape) for name, shape in shapes.items()}
+            size: {name: Shape(shape["use"], _as_given(shape["values"])) for name, shape in shapes.items()}
             for size, shapes in fields.get("shapes", {}).items()
         }
         fields["rules"] = Rules.from_dict(fields.get("rules", {}))
@@ -271,6 +279,12 @@ class Problem:
             return None
         where = {name: getattr(vetting, name) for name in ("version", "device", "size", "precision", "torch")}
         return {**where, "stale": self.stale}
+
+
+def _as_given(values: Size) -> dict[str, int | float]:
+    """Return the numbers of a stored size, with floats that a database gave back as whole numbers."""
+    large = {name: float(value) for name, value in values.items() if abs(value) >= WHOLE_BELOW}
+    return {**values, **large}
 
 
 def _override_globals(source: str, overrides: Size, problem_id: str) -> str:

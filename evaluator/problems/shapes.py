@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import isqrt
 from typing import Final
 
 __all__ = [
     "ANOTHER_VALUE",
     "MEAN",
+    "MOST_VARIED",
     "NEIGHBOURS",
     "SHAPE_USES",
     "Shape",
@@ -33,11 +33,16 @@ NEIGHBOURS: Final = ("one_more", "one_less", "prime", "least")
 ANOTHER_VALUE: Final = "another value of a global"
 """The trouble with a global that is no extent."""
 
+MOST_VARIED: Final = 2**31
+"""The largest value of a global that neighbours vary."""
+
 _SEPARATOR: Final = "/"
 _VECTOR: Final = 4
 """Kernels load four float32 numbers at once: an extent of another kind has a tail."""
 _PRIME_SHARE: Final = (3, 4)
 """The share of a size's extent, as a fraction, that ``prime`` stays below."""
+_WITNESSES: Final = (2, 3, 5, 7)
+"""The bases of the Miller-Rabin test, which decide every number below 3,215,031,751."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,8 @@ def neighbours(
 ) -> dict[str, Shape]:
     """Generate the shapes around a size by the names of ``kinds``: all varied globals change together.
 
-    ``values``: the varied globals at the size, none below its least. Left out are a shape that would change nothing,
-    and one that another has generated already.
+    ``values``: the varied globals at the size, none below its least or above ``MOST_VARIED``. Left out are a shape that
+    would change nothing, and one that another has generated already.
     """
     found: dict[str, Shape] = {}
     for kind in (each for each in NEIGHBOURS if each in kinds):
@@ -123,6 +128,21 @@ def _prime_multiple(value: int, varied: Varied) -> int:
     for factor in range(value * part // whole // varied.multiple_of, 1, -1):
         if factor * varied.multiple_of < varied.least:
             break
-        if all(factor % divisor for divisor in range(2, isqrt(factor) + 1)):
+        if _is_prime(factor):
             return factor * varied.multiple_of
     return varied.least
+
+
+def _is_prime(number: int) -> bool:
+    """Whether ``number``, from 2 up to ``MOST_VARIED``, is prime, by the test of Miller and Rabin."""
+    if number in _WITNESSES:
+        return True
+    twos = ((number - 1) & (1 - number)).bit_length() - 1
+    odd = (number - 1) >> twos
+    for witness in _WITNESSES:
+        power = pow(witness, odd, number)
+        if power in (1, number - 1):
+            continue
+        if all((power := pow(power, 2, number)) != number - 1 for _ in range(twos - 1)):
+            return False
+    return True

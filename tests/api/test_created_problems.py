@@ -152,6 +152,18 @@ def test_a_file_of_kernelbench_needs_no_field(http: httpx.Client, services: Serv
         ({"shapes": {"full": {"same": {"values": {"dim": 393216}}}}}, "shapes", "shapes.full.same"),
         ({"rules": {"forbidden_operators": ["rely"]}}, "rules", "forbidden_operators may name"),
         ({"neighbours": {"colour": 1}}, "neighbours", "unknown field 'colour'"),
+        ({"neighbours": {"kinds": [[1]], "vary": {"dim": {}}}}, "neighbours", "kinds must be a list"),
+        (
+            {"neighbours": {"vary": {"dim": {}}}, "sizes": {"full": {"dim": 10**12}}},
+            "neighbours",
+            "is above 2,147,483,648",
+        ),
+        ({"sizes": {"full": {"dim": 10**400}}}, "sizes", "a whole number must be below"),
+        ({"sizes": {"full": {f"g{n}": 1 for n in range(65)}}}, "sizes", "at most 64"),
+        ({"shapes": {"full": {f"x{n}": {"values": {"dim": n}} for n in range(1500)}}}, "shapes", "at most 16"),
+        ({"shapes": {"full": {"x": {"values": {"dim": 10**400}}}}}, "shapes", "a whole number must be below"),
+        ({"shapes": {"full": {"x": {"values": {f"g{n}": n for n in range(65)}}}}}, "shapes", "at most 64"),
+        ({"held_out_salt": "\0" * 16}, "held_out_salt", "without NUL"),
     ],
 )
 def test_a_bad_field_is_named(
@@ -164,6 +176,13 @@ def test_a_bad_field_is_named(
     assert any(words in message for message in found.values()), found
     listed = http.get(URL, headers=keys["ada"]).json()["items"]
     assert {each["owner"] for each in listed} == {None}
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_number_that_python_cannot_take_is_refused(http: httpx.Client, keys: Keyring, digits: int) -> None:
+    content = json.dumps({"source": SOURCE, "sizes": {"full": {"dim": 0}}}).replace("0", "9" * digits)
+    headers = {**keys["ada"], "Content-Type": "application/json"}
+    assert http.post(URL, content=content, headers=headers).status_code in (400, 422)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.problems.created import CREATED
+from evaluator.problems.created import CREATED, parse_created
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from storage.access.visibility import Viewer, Visibility
@@ -57,6 +57,24 @@ def test_a_version_that_comes_back_is_the_current_one_again(sessions: sessionmak
     with sessions() as session:
         assert set(problem_versions(session, mine.id)) == {mine.version, other.version}
         assert stored_problem(session, mine.id, other.version) == other
+
+
+def test_a_problem_is_read_as_it_was_created(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> None:
+    fields = {
+        "sizes": {"full": {"dim": -1e30, "batch_size": 2**53 - 1}, "smoke": {"dim": 1e16, "batch_size": -0.0}},
+        "shapes": {"full": {"x": {"use": "held_out", "values": {"dim": 5e-324}}, "y": {"values": {"dim": 1e308}}}},
+        "held_out_salt": "\u20ac\x01 and 16 characters",
+        "tolerance": {"float32": {"atol": 1e-30, "rtol": -0.0}},
+        "tags": ["größe"],
+    }
+    problem = parse_created(new_id(CREATED), problems["relu"].source, fields)
+    with sessions.begin() as session:
+        create_problem(session, problem, "ada", Visibility.PRIVATE)
+    with sessions() as session:
+        stored = stored_problem(session, problem.id, problem.version)
+    assert stored == problem
+    assert stored.version == problem.version
+    assert stored.sized_source("full").count("-1e+30") == 1
 
 
 def test_a_withdrawn_problem_is_not_current_and_cannot_be_changed(

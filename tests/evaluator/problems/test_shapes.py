@@ -121,6 +121,22 @@ def test_a_kind_that_was_asked_for_is_there_though_another_kind_would_be_the_sam
     assert _load(tmp_path, chosen).shapes == {"smoke": {"prime": Shape("held_out", {"rows": 3})}}
 
 
+@pytest.mark.parametrize(
+    ("value", "prime"),
+    [(4, 3), (6, 3), (9, 5), (64, 47), (3000, 2243), (2**31, 1610612711), (2699, 2017), (54_000_000, 40_499_993)],
+)
+def test_the_prime_is_the_largest_up_to_three_quarters(value: int, prime: int) -> None:
+    assert neighbours({"n": value}, {"n": Varied()}, "held_out", ["prime"])["prime"].values == {"n": prime}
+
+
+def test_a_product_of_primes_that_looks_prime_to_one_base_is_none() -> None:
+    # 2,047, 3,277 and 8,321 are such to base 2.
+    for product in (2047, 3277, 8321):
+        found = neighbours({"n": -(-product * 4 // 3)}, {"n": Varied()}, "held_out", ["prime"])["prime"].values["n"]
+        assert found < product
+        assert all(found % divisor for divisor in range(2, int(found**0.5) + 1))
+
+
 def test_one_more_is_the_next_multiple(tmp_path: Path) -> None:
     chosen = '[neighbours]\nsizes = ["full"]\n[neighbours.vary]\nrows = { multiple_of = 48 }\n'
     found = {name: shape.values["rows"] for name, shape in _load(tmp_path, chosen).shapes["full"].items()}
