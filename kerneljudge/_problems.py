@@ -37,9 +37,13 @@ class ProblemCalls(ABC):
         """Replace a problem of yours by a new version. Earlier ones stay readable. Raises ``RequestRefused``."""
         return cast(ProblemRecord, self._request("PUT", _of(problem_id), body=_given(new)))
 
-    def publish_problem(self, problem_id: str) -> ProblemRecord:
-        """Show a client's problem to everyone, as an administrator. Raises ``RequestRefused``."""
-        return cast(ProblemRecord, self._request("PATCH", _of(problem_id), body={"visibility": "public"}))
+    def publish_problem(self, problem_id: str, *, version: str) -> ProblemRecord:
+        """Show a client's problem to everyone, as an administrator who has read this ``version``.
+
+        Raises ``RequestRefused``, also where it is not the current one any more.
+        """
+        body = {"visibility": "public", "version": version}
+        return cast(ProblemRecord, self._request("PATCH", _of(problem_id), body=body))
 
     def withdraw_problem(self, problem_id: str) -> None:
         """Take a problem of yours off every list. Raises ``RequestRefused``."""
@@ -76,9 +80,13 @@ class AsyncProblemCalls(ABC):
         """Replace a problem of yours by a new version. Earlier ones stay readable. Raises ``RequestRefused``."""
         return cast(ProblemRecord, await self._request("PUT", _of(problem_id), body=_given(new)))
 
-    async def publish_problem(self, problem_id: str) -> ProblemRecord:
-        """Show a client's problem to everyone, as an administrator. Raises ``RequestRefused``."""
-        return cast(ProblemRecord, await self._request("PATCH", _of(problem_id), body={"visibility": "public"}))
+    async def publish_problem(self, problem_id: str, *, version: str) -> ProblemRecord:
+        """Show a client's problem to everyone, as an administrator who has read this ``version``.
+
+        Raises ``RequestRefused``, also where it is not the current one any more.
+        """
+        body = {"visibility": "public", "version": version}
+        return cast(ProblemRecord, await self._request("PATCH", _of(problem_id), body=body))
 
     async def withdraw_problem(self, problem_id: str) -> None:
         """Take a problem of yours off every list. Raises ``RequestRefused``."""

@@ -81,18 +81,16 @@ def update_problem(
     return _record(services, problem_id, caller.viewer)
 
 
-@router.patch("/{problem_id}", dependencies=[ADMINISTERS], responses=problems(400, 404, 413, 422))
+@router.patch("/{problem_id}", dependencies=[ADMINISTERS], responses=problems(400, 404, 409, 413, 422))
 def publish_problem(
-    problem_id: ProblemId,
-    body: ProblemPublication,  # noqa: ARG001 - it has one value
-    services: ServicesDep,
-    caller: CallerDep,
+    problem_id: ProblemId, body: ProblemPublication, services: ServicesDep, caller: CallerDep
 ) -> ProblemRecord:
     """Show a client's problem and all its versions to everyone.
 
-    Submissions to it stay private, and leave its leaderboards. Their owners may publish each.
+    Its owner may have changed it since you read it, so you name the version that you have read. Submissions to it stay
+    private, and leave its leaderboards. Their owners may publish each.
     """
-    problem_changes.publish(services, problem_id, caller)
+    problem_changes.publish(services, problem_id, body.version, caller)
     return _record(services, problem_id, caller.viewer)
 
 

@@ -100,6 +100,9 @@ class ProblemRequest(_Table):
 
 
 class ProblemPublication(_Table):
-    """The visibility of a problem from now on."""
+    """The visibility of a problem from now on, and the version that you have read."""
 
     visibility: Literal["public"]
+    version: str = Field(
+        max_length=100, description="The current version. Where there is a newer one, nothing is published."
+    )

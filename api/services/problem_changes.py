@@ -62,7 +62,8 @@ def _created(services: Services, problem: Problem, caller: Caller) -> NewProblem
     with services.sessions.begin() as session:
         earlier = session.get(CreatedProblem, problem.id)
         if earlier is not None:
-            if earlier.withdrawn_at is not None or stored_problem(session, problem.id, problem.version) is None:
+            same = stored_problem(session, problem.id, problem.version) == problem
+            if earlier.withdrawn_at is not None or not same:
                 raise Conflict("this idempotency key was used before, for another problem or one that is withdrawn")
             return NewProblem(problem.id, created=False)
         visibility = Visibility.PUBLIC if caller.client is None else Visibility.PRIVATE
@@ -74,16 +75,25 @@ def _created(services: Services, problem: Problem, caller: Caller) -> NewProblem
 def update(services: Services, problem_id: str, body: ProblemRequest, caller: Caller) -> None:
     """Make ``body`` the current version of a problem. Raises ``ApiError``, ``QuotaSpent``."""
     _refuse_references(services)
+    with services.readers() as session:
+        _refuse_others(session.get(CreatedProblem, problem_id), problem_id, caller)
+    # Outside of the transaction, because a long source takes a while, and SQLite has one writer at a time.
+    problem = _parsed(problem_id, body)
     with services.sessions.begin() as session:
         known = _own(session, problem_id, caller)
-        update_problem(session, known, _parsed(problem_id, body), caller.client)
-        _charge(services, session, caller)
+        before = known.version
+        update_problem(session, known, problem, caller.client)
+        if problem.version != before:
+            _charge(services, session, caller)
 
 
-def publish(services: Services, problem_id: str, caller: Caller) -> None:
-    """Show a problem to everyone. Raises ``NotFound``."""
+def publish(services: Services, problem_id: str, version: str, caller: Caller) -> None:
+    """Show a problem to everyone, if ``version`` is its current one. Raises ``NotFound``, ``Conflict``."""
     with services.sessions.begin() as session:
-        publish_problem(session, _own(session, problem_id, caller), caller.client)
+        known = _own(session, problem_id, caller)
+        if known.version != version:
+            raise Conflict(f"the current version of problem {problem_id} is {known.version}, and not {version!r}")
+        publish_problem(session, known, caller.client)
 
 
 def withdraw(services: Services, problem_id: str, caller: Caller) -> None:
@@ -94,8 +104,12 @@ def withdraw(services: Services, problem_id: str, caller: Caller) -> None:
 
 def _own(session: Session, problem_id: str, caller: Caller) -> CreatedProblem:
     """Return a problem that the caller may change, locked. Raises ``NotFound``, ``Forbidden``."""
-    known = locked_problem(session, problem_id)
-    if known is None or not sees_problem(caller.viewer, known):
+    return _refuse_others(locked_problem(session, problem_id), problem_id, caller)
+
+
+def _refuse_others(known: CreatedProblem | None, problem_id: str, caller: Caller) -> CreatedProblem:
+    """Return a problem that the caller may change. Raises ``NotFound``, ``Forbidden``."""
+    if known is None or known.withdrawn_at is not None or not sees_problem(caller.viewer, known):
         raise NotFound(f"no problem {problem_id!r} that was created through the API")
     if not caller.viewer.owns(known):
         raise Forbidden(f"problem {problem_id} belongs to another client")

@@ -202,10 +202,15 @@ def update_problem(problem: CreatedId, given: ProblemFiles, url: Url = DEFAULT_U
 
 
 @problems_app.command("publish")
-def publish_problem(problem: CreatedId, url: Url = DEFAULT_URL, json_: AsJson = False) -> None:
+def publish_problem(
+    problem: CreatedId,
+    version: Annotated[str, typer.Option(help="The version that you have read; it must be the current one.")],
+    url: Url = DEFAULT_URL,
+    json_: AsJson = False,
+) -> None:
     """Show a client's problem to everyone, as an administrator. It cannot become private again."""
     with turned_into_exits(as_error(json_)), service.connect(url) as client:
-        _show_created(client.publish_problem(problem), client.url, as_json=json_)
+        _show_created(client.publish_problem(problem, version=version), client.url, as_json=json_)
 
 
 @problems_app.command("withdraw")

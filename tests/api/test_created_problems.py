@@ -10,12 +10,14 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from api.services import problem_changes
 from api.services.container import Services
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from runtime.settings import Settings
 from storage.access.keys import Scope
-from storage.models import AuditEvent
+from storage.created_problems import withdraw_problem
+from storage.models import AuditEvent, CreatedProblem
 from storage.problems import stored_problem, sync_problems
 from storage.vettings import record_vetting
 from tests.api.conftest import PROBLEMS, assert_problem
@@ -215,8 +217,8 @@ def test_a_repeated_request_makes_one_problem(http: httpx.Client, keys: Keyring)
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json() == again.json()
     assert ("idempotency-replayed" in first.headers, again.headers["idempotency-replayed"]) == (False, "true")
-    other = http.post(URL, json={"source": SOURCE + "# other\n"}, headers={**keys["ada"], **key})
-    assert_problem(other, 409)
+    for other in ({"source": SOURCE + "# other\n"}, {"source": SOURCE, "title": "Another"}):
+        assert_problem(http.post(URL, json=other, headers={**keys["ada"], **key}), 409)
     # The same key of another client is another one.
     elsewhere = http.post(URL, json={"source": SOURCE}, headers={**keys["bob"], **key}).json()
     assert elsewhere["id"] != first.json()["id"]
@@ -226,7 +228,9 @@ def test_a_quota_bounds_the_versions_of_a_day(http: httpx.Client, services: Serv
     services.settings = services.settings.model_copy(update={"problems_per_day": 2})
     record = create(http, keys["ada"])
     change = {"source": SOURCE + "# 2\n"}
-    assert http.put(f"{URL}/{record['id']}", json=change, headers=keys["ada"]).status_code == 200
+    # What keeps the version costs nothing.
+    for body in ({"source": SOURCE, "title": "Another"}, {"source": SOURCE}, change, {**change, "title": "Another"}):
+        assert http.put(f"{URL}/{record['id']}", json=body, headers=keys["ada"]).status_code == 200
     for answer in (
         http.post(URL, json=change, headers=keys["ada"]),
         http.put(f"{URL}/{record['id']}", json={"source": SOURCE + "# 3\n"}, headers=keys["ada"]),
@@ -380,9 +384,10 @@ def test_an_administrator_publishes_a_problem_and_nothing_else(
     vetted(services, record)
     before = graded(http, services, seeds, keys["ada"], record)
     own = f"{URL}/{record['id']}"
-    body = {"visibility": "public"}
+    body = {"visibility": "public", "version": record["version"]}
     assert_problem(http.patch(own, json=body, headers=keys["ada"]), 403)
-    assert_problem(http.patch(own, json={"visibility": "private"}, headers=keys["root"]), 422)
+    assert_problem(http.patch(own, json={**body, "visibility": "private"}, headers=keys["root"]), 422)
+    assert_problem(http.patch(own, json={"visibility": "public"}, headers=keys["root"]), 422)
     assert http.patch(own, json=body, headers=keys["root"]).json()["visibility"] == "public"
     keys.make("agent", own_only=True)
     for client in (None, "bob", "plain", "agent"):
@@ -395,7 +400,7 @@ def test_an_administrator_publishes_a_problem_and_nothing_else(
         assert http.get(f"/api/v1/submissions/{before}", headers=keys[client]).status_code == 404
     theirs = graded(http, services, seeds, keys["bob"], record, code=CODE + "bob")
     assert [each["submission"] for each in board(http, {}, record["id"]).json()["entries"]] == [theirs]
-    published = http.patch(f"/api/v1/submissions/{before}", json=body, headers=keys["ada"])
+    published = http.patch(f"/api/v1/submissions/{before}", json={"visibility": "public"}, headers=keys["ada"])
     assert published.status_code == 200
     assert {each["submission"] for each in board(http, {}, record["id"]).json()["entries"]} == {theirs, before}
     # Others rely on it now, so its owner does not change it alone.
@@ -410,6 +415,42 @@ def test_an_administrator_publishes_a_problem_and_nothing_else(
         "problem.published",
         "problem.updated",
     ]
+
+
+def test_what_an_administrator_has_not_read_is_not_published(http: httpx.Client, keys: Keyring) -> None:
+    record = create(http, keys["ada"])
+    own = f"{URL}/{record['id']}"
+    changed = http.put(own, json={"source": f"{SOURCE}# unseen\n"}, headers=keys["ada"]).json()
+    body = {"visibility": "public", "version": record["version"]}
+    refused = assert_problem(http.patch(own, json=body, headers=keys["root"]), 409)
+    assert changed["version"] in str(refused["detail"])
+    assert http.get(own, headers=keys["ada"]).json()["visibility"] == "private"
+    body["version"] = changed["version"]
+    assert http.patch(own, json=body, headers=keys["root"]).json()["visibility"] == "public"
+
+
+def test_a_source_is_read_before_the_database_is_locked(
+    http: httpx.Client, services: Services, keys: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, other = create(http, keys["ada"]), create(http, keys["bob"])
+    parse = problem_changes.parse_created
+    meanwhile = []
+
+    def parsed(*given: Any) -> Problem:
+        with services.sessions.begin() as session:  # SQLite has one writer at a time
+            withdraw_problem(session, session.get_one(CreatedProblem, other["id"]), "bob")
+        meanwhile.append(given[0])
+        return parse(*given)
+
+    monkeypatch.setattr(problem_changes, "parse_created", parsed)
+    body = {"source": f"{SOURCE}# changed\n"}
+    # Others cost nothing: their bodies are not read.
+    for client in ("bob", "plain"):
+        assert http.put(f"{URL}/{record['id']}", json=body, headers=keys[client]).status_code in (403, 404)
+    assert meanwhile == []
+    # What happened meanwhile counts.
+    assert_problem(http.put(f"{URL}/{other['id']}", json=body, headers=keys["bob"]), 404)
+    assert meanwhile == [other["id"]]
 
 
 def test_a_withdrawn_problem_is_on_no_list_and_its_submissions_stay(

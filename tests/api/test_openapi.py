@@ -256,10 +256,13 @@ def test_answers_about_problems_of_clients_are_as_documented(document: schemathe
     created = every["POST"].Case(**body).call_and_validate(checks=CHECKS).json()
     where = {"path_parameters": {"problem_id": created["id"]}}
     body["body"] = {"source": f"{REFERENCE}# changed\n", "tags": ["mine"]}
-    assert one["PUT"].Case(**where, **body).call_and_validate(checks=CHECKS).json()["tags"] == ["mine"]
+    changed = one["PUT"].Case(**where, **body).call_and_validate(checks=CHECKS).json()
+    assert changed["tags"] == ["mine"]
     earlier = one["GET"].Case(**where, query={"version": created["version"]})
     assert earlier.call_and_validate(checks=CHECKS).json()["reference"] == REFERENCE
-    body["body"] = {"visibility": "public"}
+    body["body"] = {"visibility": "public", "version": created["version"]}
+    assert one["PATCH"].Case(**where, **body).call_and_validate(checks=CHECKS).status_code == 409
+    body["body"]["version"] = changed["version"]
     assert one["PATCH"].Case(**where, **body).call_and_validate(checks=CHECKS).json()["visibility"] == "public"
     assert one["DELETE"].Case(**where).call_and_validate(checks=CHECKS).status_code == 204
 

@@ -80,7 +80,7 @@ ROUTES = {
     "GET /api/v1/problems/{problem_id}": Route(READ),
     "POST /api/v1/problems": Route(REFERENCES, 403, REFERENCE),
     "PUT /api/v1/problems/{problem_id}": Route(REFERENCES, 403, REFERENCE),
-    "PATCH /api/v1/problems/{problem_id}": Route(ADMIN, 403, {"json": {"visibility": "public"}}),
+    "PATCH /api/v1/problems/{problem_id}": Route(ADMIN, 403, {"json": {"visibility": "public", "version": "v"}}),
     "DELETE /api/v1/problems/{problem_id}": Route(REFERENCES, 403),
     "GET /api/v1/leaderboard": Route(READ, 200, {"params": BOARD}),
     "POST /api/v1/submissions": Route(SUBMIT, 202, CODE),

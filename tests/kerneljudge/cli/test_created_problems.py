@@ -64,7 +64,11 @@ def test_a_folder_becomes_a_problem_of_the_service(online: Cli, service: Client,
     assert record["version"] in online("problems", "show", problem, "--url", URL).stdout
     assert service.leaderboard(problem, problem_version=record["version"])["problem_version"] == record["version"]
 
-    assert json.loads(online("problems", "publish", problem, "--json").stdout)["visibility"] == "public"
+    old = online("problems", "publish", problem, "--version", record["version"])
+    assert old.exit_code == 2, old.output
+    assert changed["version"] in old.stderr
+    published = online("problems", "publish", problem, "--version", changed["version"], "--json")
+    assert json.loads(published.stdout)["visibility"] == "public"
     assert json.loads(online("problems", "withdraw", problem, "--json").stdout) == {"withdrawn": problem}
     assert problem not in online("problems", "list", "--url", URL).stdout
 
@@ -115,7 +119,7 @@ def test_the_asynchronous_client_has_the_same_calls(app: FastAPI, transport: htt
             changed = await client.update_problem(record["id"], source=f"{SOURCE}# changed\n")
             assert changed["versions"] == [changed["version"], record["version"]]
             assert (await client.problem(record["id"], version=record["version"]))["reference"] == SOURCE
-            assert (await client.publish_problem(record["id"]))["visibility"] == "public"
+            assert (await client.publish_problem(record["id"], version=changed["version"]))["visibility"] == "public"
             assert record["id"] in [each["id"] for each in await client.problems()]
             await client.withdraw_problem(record["id"])
             with pytest.raises(RequestRefused, match="no problem"):
