@@ -11,6 +11,7 @@ from evaluator.source_rules.rules import NO_RULES, Rules
 __all__ = [
     "BASELINES",
     "DEVICE_KINDS",
+    "IEEE",
     "LOWER_PRECISIONS",
     "PLAIN_BASELINES",
     "PRECISIONS",
@@ -29,7 +30,8 @@ DEVICE_KINDS: Final = ("cpu", "cuda")
 PRECISIONS: Final = ("float32", "float16", "bfloat16")
 BASELINES: Final = ("eager", "ieee", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
 """Divisors of a speedup: the reference as it is, without TF32, by ``torch.compile``, or in another precision."""
-PLAIN_BASELINES: Final = ("eager", "ieee")
+IEEE: Final = "ieee"
+PLAIN_BASELINES: Final = ("eager", IEEE)
 """Baselines that run the reference as it is written. ``ieee``: both sides begin without TF32 (``Problem.tf32_in``)."""
 
 LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")

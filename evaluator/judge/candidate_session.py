@@ -18,8 +18,8 @@ from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.feedback.weight_words import listed, sentences_about
 from evaluator.judge.correctness.commitment import same_bits
-from evaluator.judge.correctness.limits import Tolerances
 from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.correctness.tolerances import Tolerances
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.device import Device
 from evaluator.judge.errors import Violation
@@ -163,7 +163,7 @@ class SessionContext:
     def problem_key(self) -> tuple[Hashable, ...]:
         """Everything except chance that decides which inputs are possible."""
         config, training = self.config, self.training and self.config.sampling.gradient_trials > 0
-        settings = config.size, config.precision, config.given_inputs_only, training
+        settings = config.size, config.precision, config.given_inputs_only, training, self.problem.tf32_in(config)
         return self.problem.id, self.problem.version, *settings
 
     def vary(self) -> None:
@@ -678,9 +678,8 @@ class CandidateSession:
                     common.reference, lambda: common.source.draw(secrets.randbits(63)), training=common.training
                 ),
             )
-            found = share_of_roofline(
-                work[track.name], self._device.peak_rates(), self._config.precision, latency.candidate
-            )
+            precision = "tf32" if common.tolerances.in_tf32 else self._config.precision
+            found = share_of_roofline(work[track.name], self._device.peak_rates(), precision, latency.candidate)
         except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
             outcome.note_once([f"no roofline: the reference's work cannot be counted: {error}"])
             return

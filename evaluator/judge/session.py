@@ -27,7 +27,6 @@ from evaluator.config import PLAIN_BASELINES, EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.candidate_session import BaselineSession, CandidateSession, Concluded, SessionContext
-from evaluator.judge.correctness.limits import Tolerances
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.device import Device
 from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
@@ -37,7 +36,7 @@ from evaluator.judge.inputs.planting import planter_of
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
 from evaluator.judge.result import HARMLESS, Outcome
-from evaluator.judge.tf32 import settle_tolerances
+from evaluator.judge.tf32 import settle_tolerances, tolerances_as_stated
 from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.sampling import Pair, Sampling
 from evaluator.judge.timing.timed_call import ANY_OUTPUT, Calibrations, Caller, Participant
@@ -291,7 +290,7 @@ class Session:
             device=device,
             baseline=self._baseline,
             reference=reference,
-            tolerances=Tolerances(*[problem.tolerance(config.precision)] * 2),
+            tolerances=tolerances_as_stated(problem, config, signature),
             blocks=self._blocks,
             plan=plan,
             source=source,
@@ -451,6 +450,7 @@ class Session:
         with self._attributing(*self._active):  # the memory may be a candidate's
             note = settle_tolerances(common, self._candidate_sessions[0].first_slice)
         for outcome in self._outcomes:
+            outcome.details["tolerances"] = asdict(common.tolerances)
             outcome.note_once([note] if note else [])
         modes = [CallMode.FORWARD]
         if common.training and sampling.gradient_trials:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig, Limits
+from evaluator.config import BASELINES, IEEE, LOWER_PRECISIONS, PRECISIONS, EvalConfig, Limits
 from evaluator.errors import ProblemError
 from evaluator.problems.module_constants import integers, rewritten
 from evaluator.problems.shapes import Shape, full_name, split_name
@@ -42,6 +42,7 @@ From here on, a database gives whole floats back without their point, so that a 
 """
 
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+_CONVOLVES: Final = re.compile(r"conv|\b(?:LSTM|GRU|RNN)", re.IGNORECASE)
 _HALF: Final = re.compile(r"\b(?:bfloat16|float16)\b|\.half\b")
 
 Size = Mapping[str, int | float]
@@ -112,26 +113,31 @@ class Problem:
         for younger in ("limits", "shapes", "held_out_salt", "rules"):  # than some versions
             if not content[younger]:
                 del content[younger]
-        if content["tf32"]:
+        if content["tf32"] and not self.convolves:  # no verdict of theirs depends on it
             del content["tf32"]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
+    @cached_property
+    def convolves(self) -> bool:
+        """Whether the source names convolutions or recurrent layers, which torch lets round to TF32 on a GPU."""
+        return _CONVOLVES.search(self.source) is not None
+
     def tf32_in(self, config: EvalConfig) -> bool:
         """Whether convolutions and recurrent layers begin with TF32 allowed on both sides, as in PyTorch's defaults."""
-        return self.tf32 and config.baseline != "ieee"
+        return self.tf32 and config.baseline != IEEE
 
     def refuses_baseline(self, config: EvalConfig) -> str | None:
         """Return the reason why a baseline is not possible for this problem, in words; ``None`` where it is."""
-        if config.baseline not in LOWER_PRECISIONS:
+        if config.baseline not in (*LOWER_PRECISIONS, IEEE):
             return None
-        if config.baseline not in self.baselines:
+        if config.baseline not in (IEEE, *self.baselines):
             allowed = ", ".join([*(name for name in BASELINES if name not in LOWER_PRECISIONS), *self.baselines])
             return f"problem {self.id} has no baseline {config.baseline}; it has {allowed}"
         if config.precision != "float32":
             return f"baseline {config.baseline} is for precision float32, not {config.precision}"
-        if config.baseline == "tf32" and config.device_kind != "cuda":
-            return "baseline tf32 is for CUDA devices: nothing else computes in TF32"
+        if config.baseline in (IEEE, "tf32") and config.device_kind != "cuda":
+            return f"baseline {config.baseline} is for CUDA devices: nothing else computes in TF32"
         return None
 
     def refuses_rules(self, further: Rules) -> str | None:
@@ -184,7 +190,7 @@ class Problem:
             "shapes": {size: self._shown_shapes(size) for size in self.shapes},
             "held_out_shapes": {size: len(self.shapes[size]) - len(self._shown_shapes(size)) for size in self.shapes},
             "gradient_policy": self.gradient_policy,
-            "tf32": self.tf32,
+            "tf32": self.tf32 and self.convolves,
             "input_domain": self.input_domain,
             "tolerances": {precision: asdict(self.tolerance(precision)) for precision in PRECISIONS},
             "tags": list(self.tags),

@@ -19,7 +19,6 @@ _SWITCHES: Final = frozenset(
     {"allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction",
      "allow_fp16_accumulation"}
 )  # fmt: skip
-_OF_TF32: Final = ("allow_tf32", "fp32_precision")
 _REDUCED: Final = frozenset({"tf32", "bf16", "high", "medium"})
 _FAST_FLAGS: Final = frozenset({"use_fast_math", "ffast-math", "Ofast", "funsafe-math-optimizations", "ftz=true"})
 _TENSOR_FLOAT: Final = re.compile(
@@ -55,7 +54,7 @@ def _of_node(module: Module, node: ast.AST, *, half_is_less: bool, tf32: bool) -
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 path = (module.dotted(target) or "").split(".")
-                usual = tf32 and path[2:3] == ["cudnn"] and path[-1] in _OF_TF32
+                usual = tf32 and path[2:3] == ["cudnn"] and _is_tf32(module, path[-1], value)
                 if path[:2] == ["torch", "backends"] and not usual and _is_on(module, path[-1], value):
                     return f"switches {path[-1]} on"
         case ast.Call(func=function, args=args, keywords=keywords):
@@ -63,6 +62,10 @@ def _of_node(module: Module, node: ast.AST, *, half_is_less: bool, tf32: bool) -
                 _of_dot(module, function, keywords) if half_is_less else None
             )
     return None
+
+
+def _is_tf32(module: Module, switch: str, value: ast.expr) -> bool:
+    return switch == "allow_tf32" or (switch == "fp32_precision" and module.text(value) == "tf32")
 
 
 def _is_on(module: Module, switch: str, value: ast.expr) -> bool:

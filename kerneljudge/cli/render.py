@@ -144,6 +144,8 @@ def problem(record: ProblemRecord) -> RenderableType:
             facts[f"shapes of {size}"] = f"{record['held_out_shapes'][size]} more are held out"
     for precision, tolerance in record["tolerances"].items():
         facts[f"tolerance {precision}"] = f"atol {tolerance['atol']:g}, rtol {tolerance['rtol']:g}"
+    if record.get("tf32"):
+        facts["TF32"] = "in convolutions on a GPU, where the tolerance follows from its rounding"
     # A service from before rules sends none.
     if rules := record.get("rules"):
         facts["rules"] = rules_text(Rules.from_dict(rules))

@@ -82,7 +82,7 @@ class ProblemSummary(TypedDict):
     """The numbers of shapes that are never shown, by size."""
     gradient_policy: Literal["check", "require", "none"]
     tf32: bool
-    """Whether convolutions and recurrent layers may round to TF32 on a GPU, as PyTorch's defaults let them."""
+    """Whether it has convolutions or recurrent layers, which may round to TF32 on a GPU as PyTorch lets them."""
     input_domain: Literal["real", "as_written"]
     tolerances: dict[str, ToleranceRecord]
     tags: list[str]

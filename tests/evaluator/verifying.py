@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from evaluator.judge.correctness.limits import Tolerances
+from evaluator.config import EvalConfig
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.correctness.verify import ExpectedDeviations, Verifier
 from evaluator.judge.device.cpu import CpuDevice
+from evaluator.judge.tf32 import tolerances_as_stated
 from evaluator.problems.problem import Problem
 from evaluator.protocol.shared_memory import Block, BlockLayout, create_block
 
@@ -48,5 +49,5 @@ def verifier_of(
     if weights:
         tensors["weight_gradients"] = tuple(spec for _, spec in signature.weights)
     blocks = {name: create_block(BlockLayout(specs), device.torch_device) for name, specs in tensors.items()}
-    tolerances = Tolerances(problem.tolerance("float32"), problem.tolerance("float32"))
+    tolerances = tolerances_as_stated(problem, EvalConfig(), reference.signature)
     return Verifier(reference, blocks, tolerances, device.generator, slice_elements, usual), blocks

@@ -20,6 +20,7 @@ from typing import Final
 
 import torch
 
+from evaluator.judge.correctness.tolerances import SettledTolerance
 from evaluator.problems.problem import Tolerance
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "ROUNDING_FACTOR",
     "SAMPLE",
     "ElementLimits",
-    "Tolerances",
     "Widened",
     "excused_outliers",
     "fused_rules",
@@ -39,7 +39,6 @@ __all__ = [
     "least_limit",
     "rounding_of_terms",
     "smallest_step",
-    "tolerance_of",
     "typical_magnitude",
     "typical_native_error",
     "usual_limits",
@@ -51,8 +50,6 @@ __all__ = [
 NATIVE_FACTOR: Final = 4.0
 """An element may be this many times as far off as the native-precision reference."""
 _SMALLEST_SCALE: Final = 1e-30
-_OF_HALF: Final = 1e-2
-_OF_DOUBLE: Final = 1e-8
 SAMPLE: Final = 2048
 """The number of elements that a typical magnitude is estimated from."""
 GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
@@ -111,29 +108,6 @@ class Widened:
     limit: torch.Tensor
     factor: float
     capped: float
-
-
-@dataclass
-class Tolerances:
-    """The tolerances of a session, of outputs and of gradients. They are settled before the first call."""
-
-    outputs: Tolerance
-    gradients: Tolerance
-
-
-def tolerance_of(
-    dtype: torch.dtype | None, given: torch.dtype | None, precision: torch.dtype, usual: Tolerance
-) -> Tolerance:
-    """Return the tolerance of a tensor of ``dtype`` in a problem of this ``precision``, which has the ``usual`` one.
-    ``given``: the coarsest dtype of inputs and weights."""
-    if dtype is given is torch.float64:
-        return Tolerance(min(usual.atol, _OF_DOUBLE), min(usual.rtol, _OF_DOUBLE))
-    if dtype in (torch.float16, torch.bfloat16) and precision is torch.float32:
-        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, _OF_HALF))
-    if dtype is not None and dtype.itemsize == 1:
-        step = torch.finfo(dtype).eps  # a number rounded to so few bits is right on either side
-        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, step))
-    return usual
 
 
 def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> ElementLimits:
@@ -353,9 +327,14 @@ def widen(limits: ElementLimits, expected: torch.Tensor, native_error: torch.Ten
         typical = torch.minimum(typical, cap, out=typical)
     else:
         typical = typical.clamp_(min=ROUNDING_FACTOR * rounding)
-    limit = torch.maximum(typical, native_error * NATIVE_FACTOR, out=typical).add_(limits.limit)
+    limit = _joined(torch.maximum(typical, native_error * NATIVE_FACTOR, out=typical), limits.limit, tolerance)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
+
+
+def _joined(native: torch.Tensor, usual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """Return the limit from the allowance for native-precision error, which is overwritten, and the usual limit."""
+    return torch.maximum(native, usual, out=native) if isinstance(tolerance, SettledTolerance) else native.add_(usual)
 
 
 def widened_few(
@@ -382,12 +361,12 @@ def widened_few(
     error = (actual.reshape(-1)[places].double() - right).abs_()
     usual = right.abs().mul_(tolerance.rtol).add_(least)
     of_own = (own[places].double() - right).abs_().mul_(NATIVE_FACTOR)
-    limit = usual + of_own
+    limit = _joined(of_own.clone(), usual, tolerance)
     if not bool((error <= limit).all()):
         at = _spread(flat, _SAMPLE_OF_ERRORS) if flat.numel() > _SAMPLE_OF_ERRORS else slice(None)
         sample = flat[at]
         typical = _typical_by_magnitude(sample, (own[at].double() - sample).abs_(), right).mul_(_TYPICAL_FACTOR)
-        limit = usual + torch.maximum(of_own, torch.minimum(typical, usual * _CAP))
+        limit = _joined(torch.maximum(of_own, torch.minimum(typical, usual * _CAP)), usual, tolerance)
         if not bool((error <= limit).all()):
             return None
     share = 1.0 - float((1.0 - usual / limit).sum()) / flat.numel()

@@ -16,20 +16,14 @@ from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.commitment import Commitment, Commitments
 from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
 from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
-from evaluator.judge.correctness.limits import (
-    NOTHING,
-    Tolerances,
-    is_rounding,
-    root_mean_square,
-    rounding_of_terms,
-    tolerance_of,
-)
+from evaluator.judge.correctness.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms
 from evaluator.judge.correctness.native_precision import NativeGradients, Own, further_off
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.judge.correctness.overflow import undetermined_where_lost
 from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.correctness.steps import Steps
+from evaluator.judge.correctness.tolerances import Tolerances, tolerance_of
 from evaluator.judge.inputs.drawing import Variant
 from evaluator.problems.problem import Tolerance
 from evaluator.protocol.control_page import CallReport
@@ -148,9 +142,11 @@ class Verifier:
         def slice_of(number: int) -> tuple[list[Any], list[torch.Tensor]]:
             return self.commitments.input_slice(commitment, number), self.commitments.upstream_slice(commitment, number)
 
-        given = self._reference, self._tolerances.gradients, self._generator, numbers, slice_of
-        sensitivity, rounding = (kind(*given, rows_alone=self._rows_alone) for kind in (Sensitivity, Rounding))
-        all_terms, beside = (kind(*given, rows_alone=False) for kind in (Terms, BesideZero))
+        stated, around = self._tolerances.stated, (self._generator, numbers, slice_of)
+        sensitivity = Sensitivity(self._reference, self._tolerances.moving, *around, rows_alone=self._rows_alone)
+        rounding = Rounding(self._reference, stated, *around, rows_alone=self._rows_alone)
+        all_terms = Terms(self._reference, stated, *around, rows_alone=False)
+        beside = BesideZero(self._reference, stated, *around, rows_alone=False)
         at_zero = variant is Variant.ZEROS
         native_gradients = NativeGradients(self._reference, numbers, slice_of)
         saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
@@ -275,7 +271,7 @@ class Verifier:
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
         exact = list(exact)
-        steps = Steps(self._reference, values, own, self._tolerances.outputs.rtol, self._generator)
+        steps = Steps(self._reference, values, own, self._tolerances.stated.rtol, self._generator)
         for index, tally in enumerate(tallies):
             actual, right = self.commitments.private(commitment, "outputs", index, number), exact[index]
             floating = right.is_floating_point()
@@ -323,7 +319,7 @@ class Verifier:
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Return the largest movement of each output when the inputs are rounded otherwise; ``None`` for integers."""
-        relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerances.outputs.rtol)
+        relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerances.stated.rtol)
         return _largest_moves(self._reference.perturbed_outputs(values, relative, self._generator()), exact)
 
     def _add(
@@ -555,8 +551,8 @@ def _by_tensor(reference: Reference, tolerances: Tolerances) -> dict[str, Tolera
     before = coarsest([spec.torch_dtype for spec in given if spec.is_differentiable])
     after = [spec.torch_dtype for spec in signature.outputs if spec.is_differentiable]
     named = [
-        (_output(index, signature.outputs), [spec.torch_dtype], tolerances.outputs)
-        for index, spec in enumerate(signature.outputs)
+        (_output(index, signature.outputs), [spec.torch_dtype], usual)
+        for index, (spec, usual) in enumerate(zip(signature.outputs, tolerances.outputs, strict=True))
     ]
     flowing = [(_gradient_of_input(index), spec) for index, spec in enumerate(signature.float_inputs)]
     flowing += [(_gradient_of(name), spec) for name, spec in signature.weights]

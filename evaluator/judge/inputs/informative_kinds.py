@@ -13,12 +13,12 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
-from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.correctness.reference import Reference, Signature
 from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
 from evaluator.protocol.control_page import CallMode
 from evaluator.protocol.shared_memory import TensorSpec
@@ -28,7 +28,8 @@ __all__ = [
     "USUAL_PROBLEMS",
     "Kinds",
     "UsualProblems",
-    "in_both_precisions",
+    "cloned",
+    "draw_call",
     "timed_kinds",
     "usual_kinds",
 ]
@@ -47,10 +48,6 @@ _KINDS: Final = (
 
 
 _AGREEING: Final = 3
-
-
-_Pair = tuple[torch.Tensor, torch.Tensor]
-"""A tensor in float64 and in the native precision."""
 
 
 class Kinds(NamedTuple):
@@ -113,28 +110,26 @@ def timed_kinds(
     return Kinds(found, usual)
 
 
-def in_both_precisions(
-    reference: Reference, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
-) -> tuple[list[_Pair], list[_Pair]]:
-    """Return the outputs on inputs of this kind, in float64 and in the native precision, and those ``gradients`` that
-    the reference has: none unless requested. ``cut``: the rows to compute, or ``None`` for all."""
-    signature = reference.signature
+def draw_call(
+    signature: Signature, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
+) -> tuple[list[Any], list[torch.Tensor]]:
+    """Return the arguments of one call on inputs of this kind, and upstream gradients: none unless requested. ``cut``:
+    the rows to compute, or ``None`` for all."""
     made = _cut(source.make(signature.input_tensors, kind, secrets.randbits(63), avoid_zero=gradients), cut)
     tensors = iter(made)
     values = [
         value.arrange(next(tensors)) if isinstance(value, TensorSpec) else value["value"] for value in signature.inputs
     ]
-    # A reference may write to its inputs.
-    given = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
     if not gradients:
-        return [*zip(reference.exact_outputs(values), reference.native_outputs(given), strict=True)], []
+        return values, []
     device = made[0].device if made else torch.device("cpu")
     weights = [spec for _, spec in signature.weights]
-    upstream = _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
-    exact, own = reference.exact_gradients(values, upstream), reference.native_gradients(given, upstream)
-    both = zip((*exact.inputs, *exact.weights), (*own.inputs, *own.weights), strict=True)
-    flowing = [(one, other) for one, other in both if one is not None and other is not None]
-    return [*zip(exact.outputs, own.outputs, strict=True)], flowing
+    return values, _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
+
+
+def cloned(values: Sequence[Any]) -> list[Any]:
+    """Return copies of the tensors among these arguments, for a reference that may write to its inputs."""
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
 
 
 def _conclusive_share(
@@ -142,8 +137,17 @@ def _conclusive_share(
 ) -> float:
     """Return the conclusive share of the outputs on inputs of this kind, or of the gradients and outputs. The tensor
     with the least share counts."""
-    outputs, flowing = in_both_precisions(reference, source, kind, cut, gradients=gradients)
-    return _least_share([*outputs, *flowing])
+    values, upstream = draw_call(reference.signature, source, kind, cut, gradients=gradients)
+    given = cloned(values)
+    if not gradients:
+        return _least_share(zip(reference.exact_outputs(values), reference.native_outputs(given), strict=True))
+    exact, own = reference.exact_gradients(values, upstream), reference.native_gradients(given, upstream)
+    pairs = [*zip(exact.outputs, own.outputs, strict=True)]
+    for some, others in ((exact.inputs, own.inputs), (exact.weights, own.weights)):
+        pairs += [
+            (one, other) for one, other in zip(some, others, strict=True) if one is not None and other is not None
+        ]
+    return _least_share(pairs)
 
 
 def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch.Tensor]:
@@ -151,7 +155,7 @@ def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch
     return tensors if cut is None else [tensor[slice(*cut)] for tensor in tensors]
 
 
-def _least_share(pairs: Iterable[_Pair]) -> float:
+def _least_share(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
     return min(
         (mask_nonfinite(own, exact, own).conclusive_share for exact, own in pairs if exact.is_floating_point()),
         default=1.0,

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.problems.problem import Problem
+from evaluator.problems.problem import Problem, Tolerance
 from evaluator.problems.vetting_labels import Label
 
 __all__ = [
@@ -506,9 +506,10 @@ NOISE_TIMES: Final = 20.0
 ZERO_GRADIENTS: Final = "zero gradients"
 
 
-def source_of(name: str, problem: Problem, precision: str) -> str:
-    """Return the source of the candidate called ``name``, for ``problem`` at ``precision``."""
-    tolerance = problem.tolerance(precision)
+def source_of(name: str, problem: Problem, precision: str, settled: Tolerance | None = None) -> str:
+    """Return the source of the candidate called ``name``, for ``problem`` at ``precision``. ``settled``: the tolerance
+    of its outputs, where that is not the problem's."""
+    tolerance = settled or problem.tolerance(precision)
     body = (_HALF + _REFERENCE if name in HALVES else _BODIES[name]).format(precision=name, times=NOISE_TIMES)
     common = _COMMON.format(
         atol=tolerance.atol, rtol=tolerance.rtol, with_gradients=problem.gradient_policy == "require"

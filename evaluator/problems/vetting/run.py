@@ -10,7 +10,7 @@ from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.problems.problem import Problem
+from evaluator.problems.problem import Problem, Tolerance
 from evaluator.problems.vetting.probes import (
     ABSENT_CONSTANTS,
     BACKWARD_PROBE,
@@ -102,7 +102,8 @@ def vet(
 
 @dataclass
 class _Trying:
-    """One vetting under way. ``found``: each label with its evidence, which may be empty."""
+    """One vetting under way. ``found``: each label with its evidence, which may be empty. ``settled``: the tolerance of
+    outputs that follows from the reference's rounding to TF32; ``None`` where it is the problem's."""
 
     problem: Problem
     judge: Judge
@@ -110,6 +111,7 @@ class _Trying:
     report: Report
     found: dict[Label, str] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
+    settled: Tolerance | None = None
 
     def run(self) -> None:
         """Check the reference first, then its imitations; a finding that makes the rest meaningless ends it."""
@@ -148,6 +150,10 @@ class _Trying:
     def _itself(self) -> Check:
         """Check the reference as its own candidate; its own errors decide how wide limits become."""
         itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
+        tolerances: Mapping[str, Any] = details.get("tolerances", {})
+        widest = max(tolerances.get("outputs", ()), key=lambda each: each["atol"] + each["rtol"], default=None)
+        if widest is not None and widest != tolerances["stated"]:
+            self.settled = Tolerance(**widest)
         for tensor, share in details.get("tolerance_capped", {}).items():
             label = Label.GRADIENT_LIMITS_CAPPED if tensor.startswith(_GRADIENT) else Label.LIMITS_CAPPED
             if share >= _MAX_CAPPED:
@@ -184,7 +190,8 @@ class _Trying:
     def _try_less_precision(self) -> None:
         if self.config.precision != "float32":
             return
-        if self.config.device_kind == "cuda" and self._check(TF32, Inputs.ALL).passed:
+        # Where the reference itself rounds to TF32, the finding would say nothing.
+        if self.config.device_kind == "cuda" and self.settled is None and self._check(TF32, Inputs.ALL).passed:
             self.found[Label.TF32_PASSES] = ""
         if any(self._check(half, Inputs.ALL).passed for half in HALVES):
             self.found[Label.HALF_PASSES] = ""
@@ -204,7 +211,7 @@ class _Trying:
     def _judged(self, name: str, inputs: Inputs, sampling: SamplingPlan) -> tuple[Check, Mapping[str, Any]]:
         """Have the candidate judged; return the check, and the details of the evaluation."""
         self.report(name, len(self.checks), _most_checks(self.problem))
-        candidate = parse_candidate(code=source_of(name, self.problem, self.config.precision))
+        candidate = parse_candidate(code=source_of(name, self.problem, self.config.precision, self.settled))
         assert isinstance(candidate, Candidate)
         config = replace(self.config, given_inputs_only=inputs is Inputs.GIVEN, sampling=sampling)
         details: Mapping[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -212,8 +213,26 @@ def test_a_problem_may_leave_its_convolutions_no_tf32(problem: Problem, tmp_path
     strict = load_problem(write(tmp_path, name="strict", manifest=f"{MANIFEST}\n[reference]\ntf32 = false"))
     assert [each.tf32_in(EvalConfig()) for each in (problem, strict)] == [True, False]
     assert not problem.tf32_in(EvalConfig(baseline="ieee"))
-    assert [each.to_record()["tf32"] for each in (problem, strict)] == [True, False]
     assert Problem.from_dict(json.loads(json.dumps(strict.to_dict()))) == strict
+
+
+@pytest.mark.parametrize(
+    ("layer", "convolves"),
+    [("torch.conv2d", True), ("nn.ConvTranspose1d", True), ("nn.GRU", True), ("nn.Linear", False)],
+)
+def test_only_a_problem_that_convolves_rounds_to_tf32(layer: str, convolves: bool, problem: Problem) -> None:
+    found = replace(problem, source=f"{problem.source}\nlayer = {layer}\n")
+    assert found.convolves is convolves
+    assert found.to_record()["tf32"] is convolves
+    # Results from before it rounded are of another version, and those of other problems are not.
+    content = {**found.to_dict(), "tf32": True}
+    for name in ("title", "description", "tags", "kernelbench", "baselines", "limits", "shapes", "held_out_salt"):
+        del content[name]
+    del content["rules"]
+    del content["tf32"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    before = hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    assert (found.version != before) is convolves
 
 
 # --- what can be wrong -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problems.loading import load_problem, load_problems, save_vetting
-from evaluator.problems.problem import Problem
+from evaluator.problems.problem import Problem, Tolerance
 from evaluator.problems.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
 from evaluator.problems.vetting.probes import (
     ABSENT_CONSTANTS,
@@ -28,6 +28,7 @@ from evaluator.problems.vetting.probes import (
     ITSELF,
     NOISE_TIMES,
     PROBES,
+    TF32,
     TRIVIAL,
     Trivial,
     source_of,
@@ -282,6 +283,24 @@ def test_what_the_judge_lets_pass_has_its_label(trivial: Trivial, tmp_path: Path
     assert (found.labels, found.refused) == ((trivial.passes,), True)
     found = vet(problem, LenientJudge(trivial.name, given=True), "cpu", "smoke")
     assert (found.labels, found.refused) == ((trivial.passes_on_given_inputs,), False)
+
+
+def test_noise_is_of_the_size_that_the_judge_settled(tmp_path: Path) -> None:
+    problem = load_problem(make(tmp_path))
+    stated = asdict(problem.tolerance("float32"))
+    settled = {"atol": 2e-3, "rtol": 3e-3}
+    judge = LenientJudge(details={"tolerances": {"stated": stated, "outputs": [stated, settled], "gradients": stated}})
+    asked: list[str] = []
+    evaluate = judge.evaluate
+    judge.evaluate = lambda problem, candidate, config: (  # type: ignore[method-assign]
+        asked.append(candidate.source),
+        evaluate(problem, candidate, config),
+    )[1]
+    vet(problem, judge, "cuda", "smoke")
+    wider = [source_of(trivial.name, problem, "float32", Tolerance(**settled)) for trivial in TRIVIAL]
+    assert set(wider) <= set(asked)
+    assert wider != [source_of(trivial.name, problem, "float32") for trivial in TRIVIAL]
+    assert source_of(TF32, problem, "float32", Tolerance(**settled)) not in asked, "the reference has it as well"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from evaluator.candidates.candidate import Candidate
-from evaluator.config import BASELINES, LOWER_PRECISIONS, EvalConfig, SamplingPlan
+from evaluator.config import BASELINES, IEEE, LOWER_PRECISIONS, EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault, ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
@@ -126,10 +126,11 @@ def test_lower_precision_is_for_problems_that_allow_it(problems: dict[str, Probl
     assert allowing.version == problems["relu"].version, "no verdict depends on it"
     for name in BASELINES:
         refusal = problems["relu"].refuses_baseline(EvalConfig(baseline=name))
-        assert (refusal is None) == (name not in LOWER_PRECISIONS)
+        assert (refusal is None) == (name not in (IEEE, *LOWER_PRECISIONS))
     assert allowing.refuses_baseline(EvalConfig(baseline="bfloat16")) is None
     assert "nothing else computes in TF32" in str(allowing.refuses_baseline(EvalConfig(baseline="tf32")))
     assert allowing.refuses_baseline(EvalConfig(device="cuda", baseline="tf32")) is None
+    assert problems["relu"].refuses_baseline(EvalConfig(device="cuda", baseline=IEEE)) is None
     halved = EvalConfig(baseline="bfloat16", precision="float16")
     assert "is for precision float32" in str(allowing.refuses_baseline(halved))
     assert Problem.from_dict(allowing.to_dict()) == allowing

@@ -15,12 +15,12 @@ from evaluator.judge.candidate_session import BaselineSession, CandidateSession,
 from evaluator.judge.correctness.commitment import INPUT_BLOCKS
 from evaluator.judge.correctness.compare import Tally
 from evaluator.judge.correctness.kinks import Deviation
-from evaluator.judge.correctness.limits import Tolerances
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.memory_plan import plan_memory
 from evaluator.judge.result import Outcome
+from evaluator.judge.tf32 import tolerances_as_stated
 from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.timed_call import Calibrations
 from evaluator.problems.problem import Problem
@@ -337,7 +337,7 @@ def _common_of(problem: Problem) -> SessionContext:
         device=device,
         baseline=unused,
         reference=reference,
-        tolerances=Tolerances(problem.tolerance("float32"), problem.tolerance("float32")),
+        tolerances=tolerances_as_stated(problem, config, reference.signature),
         blocks=blocks,
         plan=plan_memory(
             reference.signature, device.capacity(), sliced=False, gradients=True, limit=None, contexts=2, candidates=2

@@ -238,12 +238,12 @@ def _evaluate(engine: Engine, folder: Path, form: str, body: str) -> Evaluation:
     return _judge(engine, folder, arguments, body)
 
 
-def _judge(engine: Engine, folder: Path, arguments: str, body: str, baseline: str = "eager") -> Evaluation:
+def _judge(engine: Engine, folder: Path, arguments: str, body: str) -> Evaluation:
     """The problem in ``folder``, and a candidate of which only ``forward`` is its own."""
     source = f"import torch\nfrom model import Model\n\n\nclass ModelNew(Model):\n    def forward(self, {arguments}):\n"
     candidate = parse_candidate(code=f"{source}        {body}\n")
     assert isinstance(candidate, Candidate)
-    config = EvalConfig(size="smoke", baseline=baseline, sampling=SamplingPlan(max_samples=0))
+    config = EvalConfig(size="smoke", sampling=SamplingPlan(max_samples=0))
     return engine.evaluate(load_problem(folder), candidate, config)
 
 
@@ -273,11 +273,11 @@ def get_init_inputs():
 """
 
 
-def _evaluate_step(engine: Engine, folder: Path, body: str, baseline: str = "eager") -> Evaluation:
+def _evaluate_step(engine: Engine, folder: Path, body: str, more: str = "") -> Evaluation:
     folder.mkdir()
     (folder / "reference.py").write_text(STEP)
-    (folder / "problem.toml").write_text(MANIFEST + '[inputs]\ndomain = "as_written"\n')
-    return _judge(engine, folder, "x", body, baseline)
+    (folder / "problem.toml").write_text(MANIFEST + '[inputs]\ndomain = "as_written"\n' + more)
+    return _judge(engine, folder, "x", body)
 
 
 def test_an_output_may_be_off_where_rounding_the_inputs_otherwise_would_put_it_off(
@@ -304,13 +304,12 @@ def test_that_excuses_no_other_element_and_no_larger_error(
     assert wrong in evaluation.message
 
 
-@pytest.mark.parametrize("baseline", ["eager", "ieee"])
-def test_a_candidate_begins_with_the_baselines_convolutions(baseline: str, tmp_path: Path, cpu_engine: Engine) -> None:
-    allowed = baseline == "eager"
-    body = f"assert torch.backends.cudnn.allow_tf32 is {allowed}\n        return torch.sign(x - 0.5)"
-    evaluation = _evaluate_step(cpu_engine, tmp_path / "step", body, baseline=baseline)
+@pytest.mark.parametrize("tf32", [True, False])
+def test_a_candidate_begins_with_the_baselines_convolutions(tf32: bool, tmp_path: Path, cpu_engine: Engine) -> None:
+    body = f"assert torch.backends.cudnn.allow_tf32 is {tf32}\n        return torch.sign(x - 0.5)"
+    manifest = "" if tf32 else "[reference]\ntf32 = false\n"
+    evaluation = _evaluate_step(cpu_engine, tmp_path / "step", body, manifest)
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
-    assert evaluation.baseline == baseline
 
 
 @pytest.mark.parametrize("form", FORMS)
