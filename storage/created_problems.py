@@ -18,15 +18,8 @@ from evaluator.problems.problem import Problem
 from storage.access import audit
 from storage.access.visibility import Viewer, Visibility
 from storage.clock import database_now
-from storage.models import (
-    AuthorBest,
-    CreatedProblem,
-    RankingRecord,
-    StoredLeaderboardEntry,
-    StoredProblem,
-    StoredRanking,
-    Submission,
-)
+from storage.leaderboards.emptying import empty_rankings
+from storage.models import CreatedProblem, StoredProblem, StoredRanking, Submission
 from storage.upsert import insert_into
 
 __all__ = [
@@ -34,6 +27,7 @@ __all__ = [
     "created_mark",
     "created_problems",
     "has_leaderboards",
+    "hold_visibility",
     "is_private",
     "locked_problem",
     "publish_problem",
@@ -96,11 +90,9 @@ def publish_problem(session: Session, known: CreatedProblem, by: str | None) -> 
     known.visibility = str(Visibility.PUBLIC)
     known.revision += 1
     session.flush()
-    rankings = select(StoredRanking.id).filter_by(problem=known.id)
-    for table in (StoredLeaderboardEntry, AuthorBest, RankingRecord):
-        rows = delete(table).where(table.ranking_id.in_(rankings))
-        session.execute(rows.execution_options(synchronize_session=False))
-    emptied = update(StoredRanking).filter_by(problem=known.id).values(entries=0, best=0.0)
+    empty_rankings(session, problem=known.id)
+    # Their figures and dates were measured with private submissions. Whatever is ranked from now on makes new ones.
+    emptied = delete(StoredRanking).where(StoredRanking.problem == known.id)
     session.execute(emptied.execution_options(synchronize_session=False))
     audit.record(session, "problem.published", by=by, subject=known.id, version=known.version)
 
@@ -121,7 +113,7 @@ def created_mark(session: Session) -> Any:
 
 
 def created_problems(session: Session) -> Mapping[str, tuple[CreatedProblem, Problem, Sequence[Mapping[str, Any]]]]:
-    """Return all that were not withdrawn, in their current versions, by id; the oldest first."""
+    """Return all that were not withdrawn, in their current versions, by id and in the order of their ids."""
     query = (
         select(CreatedProblem, StoredProblem)
         .join(
@@ -142,6 +134,14 @@ def is_private(session: Session, problem_id: str) -> bool:
     return visibility == Visibility.PRIVATE
 
 
+def hold_visibility(session: Session, problem_id: str) -> CreatedProblem | None:
+    """Return the created problem with this id, if there is one. It cannot be published until the transaction ends."""
+    if not is_created(problem_id):
+        return None
+    query = select(CreatedProblem).where(CreatedProblem.id == problem_id).with_for_update(read=True)
+    return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
 def has_leaderboards(session: Session, submission: Submission) -> bool:
     """Whether a submission may be on leaderboards: a private one only among its owner's, for a private problem.
 
@@ -149,10 +149,7 @@ def has_leaderboards(session: Session, submission: Submission) -> bool:
     """
     if submission.visibility != Visibility.PRIVATE:
         return True
-    if not is_created(submission.problem):
-        return False
-    query = select(CreatedProblem).where(CreatedProblem.id == submission.problem).with_for_update(read=True)
-    known = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    known = hold_visibility(session, submission.problem)
     return known is not None and known.visibility == Visibility.PRIVATE and known.owner == submission.owner
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Verdict
@@ -20,11 +20,9 @@ from evaluator.problems.vetting import Vetting, refusal_of
 from storage.clock import database_now
 from storage.created_problems import has_leaderboards
 from storage.grading.withdrawal import rebuild_entries
+from storage.leaderboards.emptying import empty_rankings
 from storage.models import (
-    AuthorBest,
-    RankingRecord,
     StoredEvaluation,
-    StoredLeaderboardEntry,
     StoredProblem,
     StoredRanking,
     StoredVetting,
@@ -130,10 +128,7 @@ def _withhold(session: Session, key: Mapping[str, str], why: str) -> None:
     if not changed:
         return
     session.flush()
-    rankings = select(StoredRanking.id).filter_by(**key)
-    for table in (StoredLeaderboardEntry, AuthorBest, RankingRecord):
-        rows = delete(table).where(table.ranking_id.in_(rankings))
-        session.execute(rows.execution_options(synchronize_session=False))
+    empty_rankings(session, **key)
     emptied = update(StoredRanking).filter_by(**key).values(entries=0, best=0.0)
     session.execute(emptied.execution_options(synchronize_session=False))
     session.expire_all()

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Gradients, Status, Verdict
-from evaluator.problems.shapes import MEAN
+from evaluator.problems.shapes import MEAN, full_name
 from storage.access.audit import VERIFICATION
 from storage.grading.withdrawal import withdraw
 from storage.ids import new_id
@@ -226,8 +226,11 @@ def _mark(session: Session, verification: StoredVerification) -> None:
 
 def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
     """Return the present leaders of the rankings of ``withdrawn`` that were never verified."""
-    same = {name: getattr(withdrawn, name) for name in ("problem", "problem_version", "device", "size", "precision")}
-    rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
+    columns = ("problem", "problem_version", "device", "precision", "baseline")
+    same = {name: getattr(withdrawn, name) for name in columns}
+    of_shape = StoredRanking.size.startswith(full_name(withdrawn.size, ""), autoescape=True)
+    at = or_(StoredRanking.size == withdrawn.size, of_shape)
+    rankings = session.scalars(select(StoredRanking.id).filter_by(**same).where(at).order_by(StoredRanking.id))
     found = []
     for ranking_id in rankings.all():
         first = select(StoredLeaderboardEntry.submission_id, StoredLeaderboardEntry.verification).where(

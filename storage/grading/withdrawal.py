@@ -18,7 +18,7 @@ from evaluator.problems.shapes import split_name
 from storage.access import audit
 from storage.access.visibility import Visibility
 from storage.clock import database_now
-from storage.created_problems import is_private, ranked_among_its_like
+from storage.created_problems import hold_visibility, is_private, ranked_among_its_like
 from storage.leaderboards.entries import (
     RANKED_TIER,
     Result,
@@ -113,6 +113,8 @@ def rebuild_entries(session: Session, submission: Submission) -> None:
     """Rebuild those parts of the rankings of ``submission`` that depend on it, from the stored evaluations."""
     if submission.evaluation is None or submission.tier != RANKED_TIER or is_requested(submission.problem):
         return
+    # Its publication would otherwise find no entry yet, and leave one of a private submission on a public board.
+    hold_visibility(session, submission.problem)
     evaluation = submission.evaluation.to_evaluation()
     admitted = submission.withdrawn_at is None
     for result in results_of(evaluation):

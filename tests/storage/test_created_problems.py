@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Thread, current_thread
 
 import pytest
+from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problems.created import CREATED, parse_created
@@ -22,9 +24,10 @@ from storage.created_problems import (
     update_problem,
     withdraw_problem,
 )
+from storage.grading.withdrawal import reinstate, withdraw
 from storage.ids import new_id
 from storage.leaderboards.read import BoardKey, leaderboard
-from storage.models import CreatedProblem
+from storage.models import CreatedProblem, StoredRanking, Submission
 from storage.problems import current_problems, problem_versions, stored_problem, sync_problems
 from storage.vettings import record_vetting
 from tests.storage.conftest import Finish
@@ -133,3 +136,53 @@ def test_its_owners_private_submissions_are_ranked_until_it_is_published(
     assert ranked() == []
     public = finish("class ModelNew: ...  # bob\n", problem=mine, owner="bob")
     assert ranked() == [public]
+
+
+def test_its_publication_keeps_no_measurement_of_private_submissions(
+    sessions: sessionmaker[Session], mine: Problem, finish: Finish
+) -> None:
+    finish(problem=mine, visibility=Visibility.PRIVATE, owner="ada")
+    with sessions.begin() as session:
+        record_vetting(session, Vetting(mine.id, mine.version, "cpu", "smoke", "float32", "2", (), (), ()))
+    with sessions.begin() as session:
+        (ranking,) = session.scalars(select(StoredRanking).filter_by(problem=mine.id))
+        assert ranking.baseline_ms == 2.0
+        publish_problem(session, session.get_one(CreatedProblem, mine.id), "root")
+    with sessions() as session:
+        assert session.scalars(select(StoredRanking).filter_by(problem=mine.id)).all() == []
+    public = finish("class ModelNew: ...  # bob\n", problem=mine, owner="bob")
+    with sessions() as session:
+        (ranking,) = session.scalars(select(StoredRanking).filter_by(problem=mine.id))
+        assert (ranking.entries, ranking.since) == (1, session.get_one(Submission, public).submitted_at)
+
+
+def test_no_private_entry_comes_in_while_it_is_published(
+    sessions: sessionmaker[Session], engine: Engine, mine: Problem, finish: Finish
+) -> None:
+    with sessions.begin() as session:
+        record_vetting(session, Vetting(mine.id, mine.version, "cpu", "smoke", "float32", "2", (), (), ()))
+    own = finish(problem=mine, visibility=Visibility.PRIVATE, owner="ada")
+    with sessions.begin() as session:
+        withdraw(session, own, "for now", "root")
+
+    def comes_back() -> None:
+        with sessions.begin() as session:
+            reinstate(session, own, "root")
+
+    other = Thread(target=comes_back)
+
+    def between(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        """After the first deletion another transaction has its chance. It has to wait for this one."""
+        if statement.startswith("DELETE") and current_thread() is not other and other.ident is None:
+            other.start()
+            other.join(0.5)
+
+    event.listen(engine, "after_cursor_execute", between)
+    with sessions.begin() as session:
+        known = locked_problem(session, mine.id)
+        assert known is not None
+        publish_problem(session, known, "root")
+    other.join()
+    with sessions() as session:
+        assert session.get_one(Submission, own).withdrawn_at is None
+        assert leaderboard(session, BoardKey(mine.id, "cpu", size="smoke")) == []

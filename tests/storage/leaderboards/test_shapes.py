@@ -12,7 +12,8 @@ from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, Track
 from evaluator.problems.problem import Problem
 from evaluator.problems.shapes import MEAN
 from storage.access.visibility import Visibility
-from storage.grading.verification import disagreement
+from storage.clock import database_now
+from storage.grading.verification import disagreement, verification_of, verify_leaders
 from storage.grading.withdrawal import publish, reinstate, withdraw
 from storage.leaderboards.history import rankings_of, records
 from storage.leaderboards.read import BoardKey, leaderboard
@@ -118,6 +119,19 @@ def test_what_was_private_is_ranked_at_each_shape_once_published(
         publish(session, hidden, Visibility.PUBLIC, "ada")
     with sessions() as session:
         assert [len(board(session, size)) for size in NAMES] == [1] * 4
+
+
+def test_who_leads_at_a_shape_alone_after_a_withdrawal_is_verified(
+    sessions: sessionmaker[Session], finish: Finish
+) -> None:
+    fast = finish(evaluation=figures(2.0, 4.0, 4.0), source="# 1\nclass ModelNew: ...\n")
+    at_odd = finish(evaluation=figures(1.0, 3.0, 1.0), source="# 2\nclass ModelNew: ...\n")
+    elsewhere = finish(evaluation=figures(1.5, 1.0, 3.0), source="# 3\nclass ModelNew: ...\n")
+    with sessions.begin() as session:
+        verify_leaders(session, withdraw(session, fast, "copied", "root"), database_now(session))
+    with sessions() as session:
+        known = {each: verification_of(session, each) for each in (fast, at_odd, elsewhere)}
+    assert {each for each, found in known.items() if found is not None} == {at_odd, elsewhere}
 
 
 def test_a_shape_that_is_slower_again_contradicts_a_record(relu: Problem) -> None:
