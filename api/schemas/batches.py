@@ -67,7 +67,8 @@ class BatchHeader(BaseModel):
     visibility: VisibilityName | None = Field(
         default=None,
         description="The visibility of the batch, and of its lines without their own; see `SubmissionRequest`. A line "
-        "is private only in a private batch. Default: `public`.",
+        "is private only in a private batch. Default: `public`, and `private` from its first line to a private "
+        "problem on.",
     )
     defaults: SubmissionDefaults = Field(default_factory=SubmissionDefaults)
     webhook: WebhookRequest | None = None

@@ -33,7 +33,7 @@ from api.schemas.submissions import SubmissionRequest
 from api.services.auth import Caller
 from api.services.catalogue import Catalogue
 from api.services.container import Services
-from api.services.submit import charge, check_parent, default_device, resolve, visibility_for
+from api.services.submit import charge, check_parent, default_device, private_alone, resolve, visibility_for
 from kerneljudge.records import DeviceKind
 from storage.access.quotas import refund_submissions
 from storage.access.visibility import Visibility
@@ -152,7 +152,9 @@ class _Intake:
         self._visibility = visibility_for(caller, header.visibility)
         self._charged: dict[datetime, int] = {}
         self._header = header
-        self._defaults = {"visibility": str(self._visibility), **header.defaults.model_dump(exclude_none=True)}
+        given = {} if header.visibility is None else {"visibility": header.visibility}
+        self._defaults = {**given, **header.defaults.model_dump(exclude_none=True)}
+        self._hidden = False
         self._ranks = Ranks()
         self._items = 0
         self.batch_id = ""
@@ -182,6 +184,8 @@ class _Intake:
         if self._items > most:
             raise PayloadTooLarge(f"a batch has at most {most} lines")
         with self._services.sessions.begin() as session:
+            if self._hidden:
+                Batches(session).hide(self.batch_id)
             Batches(session).add(self.batch_id, accepted, refused, self._ranks)
             refuse_if_full(session, most, batched=True)
             day = charge(session, self._services, self._caller, len(accepted))
@@ -245,7 +249,12 @@ class _Intake:
         """Return the submission of a line. Raises ``ApiError``."""
         new = resolve(self._services, known, request, device, self._caller)
         if new.visibility is Visibility.PRIVATE and self._visibility is not Visibility.PRIVATE:
-            raise InvalidRequest.on("visibility", f"a line cannot be private in a batch that is {self._visibility}")
+            if not known.is_private(new.problem.id):
+                message = f"a line cannot be private in a batch that is {self._visibility}"
+                raise InvalidRequest.on("visibility", message)
+            if self._header.visibility is not None:
+                raise InvalidRequest.on("visibility", private_alone(new.problem.id))
+            self._hidden = True
         return new
 
 

@@ -33,7 +33,7 @@ from storage.submissions.new_submission import NewSubmission
 from storage.submissions.parents import seen_ids
 from storage.submissions.submissions import IdempotencyConflict, Submissions
 
-__all__ = ["charge", "check_parent", "default_device", "resolve", "submit", "visibility_for"]
+__all__ = ["charge", "check_parent", "default_device", "private_alone", "resolve", "submit", "visibility_for"]
 
 _log = logging.getLogger(__name__)
 
@@ -139,10 +139,13 @@ def _visibility(known: Catalogue, problem: Problem, caller: Caller, wanted: Visi
     if not known.is_private(problem.id):
         return visibility_for(caller, wanted)
     if wanted not in (None, Visibility.PRIVATE):
-        raise InvalidRequest.on(
-            "visibility", f"problem {problem.id} is private, and so must be its submissions and their batch"
-        )
+        raise InvalidRequest.on("visibility", private_alone(problem.id))
     return visibility_for(caller, "private")
+
+
+def private_alone(problem_id: str) -> str:
+    """Return the reason why a submission to a private problem is refused."""
+    return f"problem {problem_id} is private, and so must be its submissions and their batch"
 
 
 def _problem(services: Services, known: Catalogue, body: SubmissionRequest, caller: Caller) -> Problem:

@@ -134,6 +134,11 @@ class Batches:
             self._session.flush()
         return batch
 
+    def hide(self, batch_id: str) -> None:
+        """Make the batch private, for a line that no other client may know of."""
+        own = update(Batch).where(Batch.id == batch_id).values(visibility=str(Visibility.PRIVATE))
+        self._session.execute(own.execution_options(synchronize_session="fetch"))
+
     def add(self, batch_id: str, lines: Sequence[BatchLine], errors: Sequence[LineError], ranks: Ranks) -> None:
         """Store one chunk of some hundreds of lines. Raises ``BatchClosed``."""
         now = database_now(self._session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -369,12 +370,44 @@ def test_submissions_to_a_private_problem_are_private(
         refused = assert_problem(submit(http, keys["ada"], record["id"], visibility=visibility), 422)
         assert {error["field"] for error in refused["errors"]} == {"visibility"}
     line = {"problem": record["id"], "code": CODE}
-    batch = http.post("/api/v1/batches", json={"submissions": [line]}, headers=keys["ada"]).json()
-    assert (batch["items"], batch["errors_total"]) == (0, 1)
-    assert "must be its submissions and their batch" in batch["errors"][0]["message"]
+    for header in ({"visibility": "public"}, {"visibility": "source_hidden"}, {"defaults": {"visibility": "public"}}):
+        body = {**header, "submissions": [line]}
+        batch = http.post("/api/v1/batches", json=body, headers=keys["ada"]).json()
+        assert (batch["items"], batch["errors_total"]) == (0, 1)
+        assert "must be its submissions and their batch" in batch["errors"][0]["message"]
     submission = submit(http, keys["ada"], record["id"]).json()["id"]
     published = http.patch(f"/api/v1/submissions/{submission}", json={"visibility": "public"}, headers=keys["ada"])
     assert "is private, and so are all submissions to it" in str(assert_problem(published, 409)["detail"])
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+def test_a_batch_with_a_line_to_a_private_problem_is_private_unless_it_says_otherwise(
+    http: httpx.Client, keys: Keyring, by_default: bool
+) -> None:
+    record = create(http, keys["ada"])
+    own = {} if by_default else {"problem": record["id"]}
+    public = {"problem": "relu", "code": "class ModelNew: ...\n# seen\n"}
+    lines = [public, {**own, "code": CODE}, {**public, "code": CODE, "visibility": "private"}]
+    body = {"submissions": lines, "defaults": {"problem": record["id"]} if by_default else {}}
+    batch = http.post("/api/v1/batches", json=body, headers=keys["ada"]).json()
+    assert (batch["items"], batch["visibility"]) == (2, "private")
+    assert [error["line"] for error in batch["errors"]] == [3]
+    assert http.get(batch["links"]["self"], headers=keys["bob"]).status_code == 404
+    items = http.get("/api/v1/submissions", params={"batch": batch["id"]}, headers=keys["ada"]).json()["items"]
+    assert {each["problem"]: each["visibility"] for each in items} == {"relu": "public", record["id"]: "private"}
+
+
+def test_the_form_of_the_first_page_takes_a_private_problem_as_it_is(http: httpx.Client, keys: Keyring) -> None:
+    record = create(http, keys["ada"])
+    first = page(http, "/", headers=keys["ada"])
+    select = first.partition('<select name="visibility">')[2].partition("</select>")[0]
+    (selected,) = re.findall(r'<option value="(\w*)" selected>', select)
+    for problem, visibility in ((record["id"], "private"), ("relu", "public")):
+        form = {"problem": problem, "text": CODE, "visibility": selected}
+        answer = http.post("/submissions", data=form, headers={**keys["ada"], "Accept": "text/html"})
+        assert answer.status_code == 303, answer.text
+        made = http.get(f"/api/v1{answer.headers['location']}", headers=keys["ada"]).json()
+        assert (made["problem"], made["visibility"]) == (problem, visibility)
 
 
 def test_an_administrator_publishes_a_problem_and_nothing_else(
