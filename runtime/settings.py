@@ -60,8 +60,8 @@ class Settings(BaseSettings):
     ``public_read``. ``requests_per_min`` and ``submissions_per_day`` are the limits of keys without their own limits,
     and ``anonymous_requests_per_min`` is that of an address; 0 is no limit. With ``open`` no client is identified and
     nothing is limited, so it is for this machine alone (``exposure``). With ``request_references``, clients may submit
-    references and create problems, at most ``problems_per_day`` versions with each key. The judge executes these
-    outside the sandbox.
+    references and create problems, at most ``problems_per_day`` versions with each key and ``problems_per_client``
+    problems at a time; 0 is no limit. The judge executes these outside the sandbox.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     anonymous_requests_per_min: int = Field(default=600, ge=0)
     submissions_per_day: int = Field(default=100_000, ge=0)
     problems_per_day: int = Field(default=1000, ge=0)
+    problems_per_client: int = Field(default=500, ge=0)
 
     @field_validator("devices", mode="before")
     @classmethod

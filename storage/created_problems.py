@@ -7,8 +7,8 @@ readable. Nothing here commits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.orm import Session
@@ -23,19 +23,31 @@ from storage.models import CreatedProblem, StoredProblem, StoredRanking, Submiss
 from storage.upsert import insert_into
 
 __all__ = [
+    "TooManyProblems",
     "create_problem",
     "created_mark",
     "created_problems",
+    "created_revisions",
     "has_leaderboards",
     "hold_visibility",
     "is_private",
     "locked_problem",
     "publish_problem",
     "ranked_among_its_like",
+    "refuse_too_many",
     "sees_problem",
     "update_problem",
     "withdraw_problem",
 ]
+
+
+_AT_ONCE: Final = 500
+_OWNER_LOCK: Final = 0x6B6A
+"""The first half of the key of the advisory locks of owners."""
+
+
+class TooManyProblems(RuntimeError):
+    """A client has as many problems as it may have."""
 
 
 def sees_problem(viewer: Viewer, known: CreatedProblem) -> bool:
@@ -60,6 +72,18 @@ def create_problem(session: Session, problem: Problem, owner: str | None, visibi
     details = {"version": problem.version, "visibility": str(visibility)}
     audit.record(session, "problem.created", by=owner, subject=problem.id, **details)
     return created
+
+
+def refuse_too_many(session: Session, owner: str | None, most: int) -> None:
+    """Raise ``TooManyProblems`` where ``owner`` has more than ``most`` problems that were not withdrawn.
+
+    The number is locked until the transaction ends. Locked after the new problem, and before its quota.
+    """
+    if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer at a time
+        session.execute(select(func.pg_advisory_xact_lock(_OWNER_LOCK, func.hashtext(owner or ""))))
+    own = (CreatedProblem.owner.is_not_distinct_from(owner), CreatedProblem.withdrawn_at.is_(None))
+    if (session.scalar(select(func.count()).select_from(CreatedProblem).where(*own)) or 0) > most:
+        raise TooManyProblems(f"a client has at most {most:,} problems here, so withdraw one first")
 
 
 def locked_problem(session: Session, problem_id: str) -> CreatedProblem | None:
@@ -112,15 +136,30 @@ def created_mark(session: Session) -> Any:
     return session.scalar(select(func.coalesce(func.sum(CreatedProblem.revision), 0)))
 
 
-def created_problems(session: Session) -> Mapping[str, tuple[CreatedProblem, Problem, Sequence[Mapping[str, Any]]]]:
-    """Return all that were not withdrawn, in their current versions, by id and in the order of their ids."""
+def created_revisions(session: Session) -> Mapping[str, int]:
+    """Return the revisions of all that were not withdrawn, by id and in the order of their ids."""
+    query = select(CreatedProblem.id, CreatedProblem.revision).where(CreatedProblem.withdrawn_at.is_(None))
+    return {row.id: row.revision for row in session.execute(query.order_by(CreatedProblem.id))}
+
+
+def created_problems(
+    session: Session, ids: Collection[str]
+) -> Mapping[str, tuple[CreatedProblem, Problem, Sequence[Mapping[str, Any]]]]:
+    """Return those of ``ids`` that were not withdrawn, in their current versions, with the vettings that came along."""
+    found: dict[str, tuple[CreatedProblem, Problem, Sequence[Mapping[str, Any]]]] = {}
+    names = sorted(ids)
+    for first in range(0, len(names), _AT_ONCE):
+        found |= _created(session, names[first : first + _AT_ONCE])
+    return found
+
+
+def _created(session: Session, ids: Collection[str]) -> dict[str, tuple[CreatedProblem, Problem, Any]]:
     query = (
         select(CreatedProblem, StoredProblem)
         .join(
             StoredProblem, (StoredProblem.id == CreatedProblem.id) & (StoredProblem.version == CreatedProblem.version)
         )
-        .where(CreatedProblem.withdrawn_at.is_(None))
-        .order_by(CreatedProblem.id)
+        .where(CreatedProblem.withdrawn_at.is_(None), CreatedProblem.id.in_(ids))
     )
     rows = session.execute(query.execution_options(populate_existing=True)).all()
     return {known.id: (known, Problem.from_dict(stored.definition), stored.vettings) for known, stored in rows}

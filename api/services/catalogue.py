@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import islice
+from threading import Lock
+from typing import Any, Final
 
 from sqlalchemy.orm import Session
 
@@ -12,12 +14,15 @@ from api.http.errors import NotFound
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from storage.access.visibility import Viewer, Visibility
-from storage.created_problems import created_mark, created_problems, sees_problem
+from storage.created_problems import created_mark, created_problems, created_revisions, sees_problem
 from storage.models import CreatedProblem
 from storage.problems import stored_problem
 from storage.vettings import found_vettings, vettings_mark, vettings_of
 
 __all__ = ["Catalogue", "Catalogues"]
+
+_NAMED: Final = 20
+"""The most problems that an error names."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,12 @@ class Catalogue:
     created: Mapping[str, CreatedProblem] = field(default_factory=dict)
 
     def problem(self, problem_id: str) -> Problem:
-        """Return a problem in its current version. Raises ``NotFound``, which names the known problems."""
+        """Return a problem in its current version. Raises ``NotFound``, which names some of the known ones."""
         problem = self.problems.get(problem_id)
         if problem is None:
-            raise NotFound(f"no problem {problem_id!r}; there are {', '.join(self.problems)}")
+            named = ", ".join(islice(self.problems, _NAMED))
+            more = f" and {len(self.problems) - _NAMED} more" if len(self.problems) > _NAMED else ""
+            raise NotFound(f"no problem {problem_id!r}; there are {named}{more}")
         return problem
 
     def problem_in(self, session: Session, problem_id: str, version: str | None) -> Problem:
@@ -63,29 +70,57 @@ class Catalogue:
 
 
 class Catalogues:
-    """The catalogue of everything, which is read again only after a change."""
+    """The catalogue of everything. After a change, the problems that have changed are read again."""
 
     def __init__(self, folders: Mapping[str, Problem]) -> None:
         self._folders = folders
+        self._lock = Lock()
         self._kept: tuple[Any, Catalogue] = None, Catalogue()
+        self._created: dict[str, tuple[CreatedProblem, Problem]] = {}
+        self._vetted: dict[str, tuple[Problem, Problem]] = {}
+        """Each problem as it was read, and with its vettings."""
 
     def read(self, session: Session) -> Catalogue:
         """Return all problems as they are now."""
-        mark = (vettings_mark(session), created_mark(session))
-        if mark != self._kept[0]:
-            found = found_vettings(session)
-            problems = {name: _vetted(each, found) for name, each in self._folders.items()}
-            created = {}
-            for name, (known, problem, came) in created_problems(session).items():
-                session.expunge(known)
-                created[name] = known
-                own = replace(problem, vettings=tuple(Vetting.from_dict(each) for each in came))
-                problems[name] = _vetted(own, found)
-            # Computing this takes a hash of the whole problem, for which pages of all problems would wait.
-            refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
-            self._kept = mark, Catalogue(problems, refusals, created)
-        return self._kept[1]
+        mark, known = self._kept
+        if mark == _mark(session):
+            return known
+        with self._lock:
+            # Other threads have seen the same change. One of them may have read it meanwhile.
+            mark, known = self._kept
+            now = _mark(session)
+            if mark != now:
+                known = self._read(session)
+                self._kept = now, known
+            return known
+
+    def _read(self, session: Session) -> Catalogue:
+        found = found_vettings(session)
+        revisions = created_revisions(session)
+        changed = [
+            name
+            for name, revision in revisions.items()
+            if name not in self._created or self._created[name][0].revision != revision
+        ]
+        for name, (known, problem, came) in created_problems(session, changed).items():
+            session.expunge(known)
+            self._created[name] = known, replace(problem, vettings=tuple(Vetting.from_dict(each) for each in came))
+        # One that was withdrawn a moment ago is in no answer.
+        self._created = {name: self._created[name] for name in revisions if name in self._created}
+        created = {name: known for name, (known, _) in self._created.items()}
+        own = {name: problem for name, (_, problem) in self._created.items()}
+        self._vetted = {name: (each, self._with(found, each)) for name, each in {**self._folders, **own}.items()}
+        problems = {name: each for name, (_, each) in self._vetted.items()}
+        # Computing this takes a hash of the whole problem, for which pages of all problems would wait.
+        refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
+        return Catalogue(problems, refusals, created)
+
+    def _with(self, found: Mapping[tuple[str, str], Sequence[Vetting]], problem: Problem) -> Problem:
+        """Return the problem with its vettings: the very same as before where nothing changed, hash included."""
+        vettings = (*problem.vettings, *found.get((problem.id, problem.version), ()))
+        before, vetted = self._vetted.get(problem.id, (None, problem))
+        return vetted if before is problem and vetted.vettings == vettings else replace(problem, vettings=vettings)
 
 
-def _vetted(problem: Problem, found: Mapping[tuple[str, str], Any]) -> Problem:
-    return replace(problem, vettings=(*problem.vettings, *found.get((problem.id, problem.version), ())))
+def _mark(session: Session) -> tuple[Any, Any]:
+    return vettings_mark(session), created_mark(session)

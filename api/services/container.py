@@ -40,7 +40,7 @@ class Services:
     """Database, queue, problems, metrics, shared answers, watchers and meter of one application.
 
     ``sessions`` notify the workers after their commit; ``readers`` refuse to write. ``problems`` are those of folders,
-    and empty until ``start``.
+    and empty until ``start``. ``started``: whether they are loaded.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,6 +52,7 @@ class Services:
         self.celery = make_celery(settings, patient=False)
         notify_after_commit(self.sessions, self.celery)
         self.problems: Mapping[str, Problem] = {}
+        self.started = False
         self._catalogues = Catalogues({})
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
@@ -71,6 +72,7 @@ class Services:
             self.problems = problems
             self._catalogues = Catalogues(problems)
             self._catalogues.read(session)
+        self.started = True
 
     def close(self) -> None:
         """Release all waiting requests, and close the connections."""

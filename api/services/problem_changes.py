@@ -19,9 +19,11 @@ from evaluator.problems.problem import Problem
 from storage.access.quotas import charge_problem
 from storage.access.visibility import Visibility
 from storage.created_problems import (
+    TooManyProblems,
     create_problem,
     locked_problem,
     publish_problem,
+    refuse_too_many,
     sees_problem,
     update_problem,
     withdraw_problem,
@@ -68,6 +70,11 @@ def _created(services: Services, problem: Problem, caller: Caller) -> NewProblem
             return NewProblem(problem.id, created=False)
         visibility = Visibility.PUBLIC if caller.client is None else Visibility.PRIVATE
         create_problem(session, problem, caller.client, visibility)
+        if services.settings.problems_per_client:
+            try:
+                refuse_too_many(session, caller.client, services.settings.problems_per_client)
+            except TooManyProblems as error:
+                raise Conflict(str(error)) from error
         _charge(services, session, caller)
     return NewProblem(problem.id, created=True)
 

@@ -47,7 +47,7 @@ def degradations(services: Services, session: Session) -> list[str]:
 
 
 def _obstacles(services: Services) -> Iterator[tuple[str, str]]:
-    if not services.problems:
+    if not services.started:
         yield "problems", "the problems are not loaded yet"
     try:
         with services.readers() as session:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from api.services import problem_changes
+from api.http.errors import NotFound
+from api.services import catalogue, problem_changes
+from api.services.catalogue import Catalogue
 from api.services.container import Services
+from evaluator.problems.loading import load_problem
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from runtime.settings import Settings
 from storage.access.keys import Scope
-from storage.created_problems import withdraw_problem
+from storage.access.visibility import Viewer
+from storage.created_problems import created_problems, withdraw_problem
 from storage.models import AuditEvent, CreatedProblem
 from storage.problems import stored_problem, sync_problems
 from storage.vettings import record_vetting
@@ -240,6 +247,65 @@ def test_a_quota_bounds_the_versions_of_a_day(http: httpx.Client, services: Serv
         assert int(answer.headers["retry-after"]) > 0
     assert len(http.get(f"{URL}/{record['id']}", headers=keys["ada"]).json()["versions"]) == 2
     create(http, keys["bob"])
+
+
+def test_a_client_has_a_number_of_problems_at_a_time(http: httpx.Client, services: Services, keys: Keyring) -> None:
+    services.settings = services.settings.model_copy(update={"problems_per_client": 2})
+    first, second = create(http, keys["ada"]), create(http, keys["ada"])
+    refused = http.post(URL, json={"source": SOURCE}, headers=keys["ada"])
+    assert "at most 2 problems" in str(assert_problem(refused, 409)["detail"])
+    create(http, keys["bob"])
+    change = {"source": f"{SOURCE}# changed\n"}
+    assert http.put(f"{URL}/{second['id']}", json=change, headers=keys["ada"]).status_code == 200
+    assert http.delete(f"{URL}/{first['id']}", headers=keys["ada"]).status_code == 204
+    create(http, keys["ada"])
+
+
+def test_a_change_of_a_problem_reads_no_other_again(
+    http: httpx.Client, services: Services, keys: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, same = create(http, keys["ada"]), create(http, keys["bob"])
+    everything = Viewer("root", everything=True)
+    with services.readers() as session:
+        before = services.catalogue(session, everything)
+        assert services.catalogue(session, everything) is before
+    read: list[list[str]] = []
+
+    def recorded(session: Session, ids: Collection[str]) -> Any:
+        read.append(sorted(ids))
+        return created_problems(session, ids)
+
+    monkeypatch.setattr(catalogue, "created_problems", recorded)
+    http.put(f"{URL}/{changed['id']}", json={"source": f"{SOURCE}# changed\n"}, headers=keys["ada"])
+    vetted(services, same)
+    start = Barrier(4)
+
+    def reads() -> None:
+        start.wait(30)
+        with services.readers() as session:
+            services.catalogue(session, everything)
+
+    threads = [Thread(target=reads) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Once for each change: by the request itself, and by one of the threads.
+    assert read == [[changed["id"]], []]
+    with services.readers() as session:
+        after = services.catalogue(session, everything)
+    assert after.problems[changed["id"]].source == f"{SOURCE}# changed\n"
+    assert after.problems[same["id"]].vettings != ()
+    assert all(after.problems[name] is before.problems[name] for name in services.problems)
+
+
+def test_an_unknown_problem_is_answered_with_some_of_the_known_ones() -> None:
+    relu = load_problem(PROBLEMS / "relu")
+    for count, more in ((20, "p19"), (23, "p19 and 3 more")):
+        known = Catalogue({f"p{number}": relu for number in range(count)})
+        with pytest.raises(NotFound) as refused:
+            known.problem("other")
+        assert str(refused.value.detail).endswith(f"p18, {more}")
 
 
 def test_a_change_makes_a_version_and_the_old_board_stays(

@@ -94,10 +94,17 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     assert found["queue"] == "the folder of the queue cannot be written to: Not a directory"
 
 
+def test_a_service_without_folders_of_problems_is_ready(http: httpx.Client, services: Services) -> None:
+    services.problems = {}  # its clients may have created some
+    assert http.get("/readyz").json()["problems"] == 0
+    services.started = False
+    assert set(reasons(http)) == {"problems"}
+
+
 def test_everything_that_fails_is_named_at_once(http: httpx.Client, services: Services, api_settings: Settings) -> None:
     services.engine.dispose()
     services.read_engine.dispose()
-    services.problems = {}
+    services.started = False
     shutil.rmtree(api_settings.data_dir)
     api_settings.data_dir.write_text("in the way")
     assert set(reasons(http)) == {"problems", "database", "broker", "data", "queue"}

@@ -59,6 +59,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "anonymous_requests_per_min": ("0", 0),
         "submissions_per_day": ("9", 9),
         "problems_per_day": ("3", 3),
+        "problems_per_client": ("4", 4),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():

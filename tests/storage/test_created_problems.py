@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Thread, current_thread
+from threading import Barrier, Thread, current_thread
 
 import pytest
 from sqlalchemy import Engine, event, select
@@ -14,12 +14,15 @@ from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from storage.access.visibility import Viewer, Visibility
 from storage.created_problems import (
+    TooManyProblems,
     create_problem,
     created_mark,
     created_problems,
+    created_revisions,
     is_private,
     locked_problem,
     publish_problem,
+    refuse_too_many,
     sees_problem,
     update_problem,
     withdraw_problem,
@@ -52,7 +55,7 @@ def test_a_version_that_comes_back_is_the_current_one_again(sessions: sessionmak
             update_problem(session, known, problem, "ada")
         with sessions() as session:
             marks.add(created_mark(session))
-            (found,) = created_problems(session).values()
+            (found,) = created_problems(session, created_revisions(session)).values()
             assert found[1] == problem
             assert current_problems(session)[mine.id] == problem
             assert problem_versions(session, mine.id)[0] == problem.version
@@ -89,7 +92,8 @@ def test_a_withdrawn_problem_is_not_current_and_cannot_be_changed(
         assert known is not None
         withdraw_problem(session, known, "ada")
     with sessions() as session:
-        assert created_problems(session) == {}
+        assert created_revisions(session) == {}
+        assert created_problems(session, [mine.id]) == {}
         assert mine.id not in current_problems(session)
         assert stored_problem(session, mine.id, mine.version) == mine
         assert is_private(session, mine.id)
@@ -186,3 +190,46 @@ def test_no_private_entry_comes_in_while_it_is_published(
     with sessions() as session:
         assert session.get_one(Submission, own).withdrawn_at is None
         assert leaderboard(session, BoardKey(mine.id, "cpu", size="smoke")) == []
+
+
+def test_problems_are_read_by_the_hundreds(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> None:
+    made = [replace(problems["relu"], id=new_id(CREATED), vettings=()) for _ in range(501)]
+    with sessions.begin() as session:
+        for problem in made:
+            create_problem(session, problem, None, Visibility.PUBLIC)
+    with sessions() as session:
+        assert created_revisions(session) == {problem.id: 1 for problem in made}
+        found = created_problems(session, [problem.id for problem in made])
+    assert {name: problem for name, (_, problem, _) in found.items()} == {problem.id: problem for problem in made}
+
+
+def test_the_number_of_a_clients_problems_is_exact(
+    sessions: sessionmaker[Session], mine: Problem, problems: dict[str, Problem]
+) -> None:
+    outcomes: list[bool] = []
+    both = Barrier(2)
+
+    def create(owner: str | None) -> None:
+        problem = replace(problems["relu"], id=new_id(CREATED), vettings=())
+        both.wait(30)
+        try:
+            with sessions.begin() as session:
+                create_problem(session, problem, owner, Visibility.PRIVATE)
+                refuse_too_many(session, owner, 2)
+            outcomes.append(True)
+        except TooManyProblems:
+            outcomes.append(False)
+
+    for owner, fit in (("ada", {True, False}), ("bob", {True}), ("bob", {False}), (None, {True})):
+        outcomes.clear()
+        threads = [Thread(target=create, args=(owner,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (len(outcomes), set(outcomes)) == (2, fit), owner
+    with sessions.begin() as session:
+        known = locked_problem(session, mine.id)
+        assert known is not None
+        withdraw_problem(session, known, "ada")
+        refuse_too_many(session, "ada", 1)
