@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, union_all
 from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval
@@ -165,9 +165,24 @@ def leaders(
 ) -> list[Entry]:
     """Return the first entry of each ranking that ``viewer`` sees, for each device and under its newest software.
 
-    Ordered by problem, kind and name of the device. One query, however many rankings there are. The baseline is eager.
+    Ordered by problem, kind and name of the device. One query for some hundreds of problems, since a query has a
+    bounded number of parameters. The baseline is eager.
     """
-    asked_for = tuple_(StoredRanking.problem, StoredRanking.device, StoredRanking.size, StoredRanking.precision)
+    problems = sorted({ranking.problem for ranking in rankings})
+    found: list[Entry] = []
+    for first in range(0, len(problems), _AT_ONCE):
+        some = set(problems[first : first + _AT_ONCE])
+        found += _leaders(session, {each for each in rankings if each.problem in some}, track, viewer)
+    return found
+
+
+def _leaders(session: Session, rankings: Collection[Ranking], track: Track, viewer: Viewer) -> list[Entry]:
+    columns = {
+        "problem": StoredRanking.problem,
+        "device_kind": StoredRanking.device,
+        "size": StoredRanking.size,
+        "precision": StoredRanking.precision,
+    }
     other = aliased(StoredLeaderboardEntry)
     first = (
         select(other.entry_key)
@@ -185,14 +200,18 @@ def leaders(
             (StoredLeaderboardEntry.ranking_id == StoredRanking.id) & (StoredLeaderboardEntry.entry_key == first),
         )
         .where(
-            asked_for.in_([tuple(ranking) for ranking in rankings]),
+            *(column.in_({getattr(each, name) for each in rankings}) for name, column in columns.items()),
             StoredRanking.track == track,
             StoredRanking.baseline == "eager",
             newest_software(viewer),
         )
         .order_by(StoredRanking.problem, StoredRanking.device.desc(), StoredRanking.device_name)
     )
-    return [_entry(1, row, ranking) for ranking, row in session.execute(query)]
+    return [
+        _entry(1, row, ranking)
+        for ranking, row in session.execute(query)
+        if Ranking(*(getattr(ranking, column.key) for column in columns.values())) in rankings
+    ]
 
 
 def leaderboard_entries(

@@ -77,6 +77,12 @@ def test_the_leaders_are_the_first_of_each_ranking_and_device(sessions: sessionm
             ("ada", "two", 1),
         ]
         assert [entry.speedup for entry in leaders(session, [relu._replace(size="full"), relu])] == [9.0, 2.5, 0.5]
+        # A query has at most 65,535 parameters on PostgreSQL, and fewer on SQLite.
+        many = [relu._replace(problem=f"problem {number}") for number in range(17_000)]
+        assert [entry.speedup for entry in leaders(session, [*many, relu])] == [2.5, 0.5]
+        # Each value is asked for, and this combination is not.
+        apart = [gelu._replace(size="full"), relu]
+        assert [entry.speedup for entry in leaders(session, apart)] == [2.5, 0.5]
         assert leaders(session, [relu], "training") == leaders(session, [gelu]) == leaders(session, []) == []
 
 
