@@ -7,7 +7,7 @@ readable. Nothing here commits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
@@ -29,6 +29,7 @@ __all__ = [
     "created_problems",
     "created_revisions",
     "has_leaderboards",
+    "hold_existing",
     "hold_visibility",
     "is_private",
     "locked_problem",
@@ -179,6 +180,13 @@ def hold_visibility(session: Session, problem_id: str) -> CreatedProblem | None:
         return None
     query = select(CreatedProblem).where(CreatedProblem.id == problem_id).with_for_update(read=True)
     return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def hold_existing(session: Session, ids: Iterable[str]) -> set[str]:
+    """Return those of ``ids`` that were not withdrawn. They cannot be until the transaction ends."""
+    wanted = (CreatedProblem.id.in_(sorted(ids)), CreatedProblem.withdrawn_at.is_(None))
+    query = select(CreatedProblem.id).where(*wanted).order_by(CreatedProblem.id)
+    return set(session.scalars(query.with_for_update(read=True)))
 
 
 def has_leaderboards(session: Session, submission: Submission) -> bool:

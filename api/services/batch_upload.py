@@ -22,6 +22,7 @@ from api.http.errors import (
     ApiError,
     Conflict,
     InvalidRequest,
+    NotFound,
     PayloadTooLarge,
     ServiceUnavailable,
     UnsupportedMediaType,
@@ -33,7 +34,16 @@ from api.schemas.submissions import SubmissionRequest
 from api.services.auth import Caller
 from api.services.catalogue import Catalogue
 from api.services.container import Services
-from api.services.submit import charge, check_parent, default_device, private_alone, resolve, visibility_for
+from api.services.submit import (
+    charge,
+    check_parent,
+    default_device,
+    held_problems,
+    private_alone,
+    refuse_withdrawn,
+    resolve,
+    visibility_for,
+)
 from kerneljudge.records import DeviceKind
 from storage.access.quotas import refund_submissions
 from storage.access.visibility import Visibility
@@ -186,6 +196,7 @@ class _Intake:
         with self._services.sessions.begin() as session:
             if self._hidden:
                 Batches(session).hide(self.batch_id)
+            accepted, refused = _without_withdrawn(session, accepted, refused)
             Batches(session).add(self.batch_id, accepted, refused, self._ranks)
             refuse_if_full(session, most, batched=True)
             day = charge(session, self._services, self._caller, len(accepted))
@@ -256,6 +267,21 @@ class _Intake:
                 raise InvalidRequest.on("visibility", private_alone(new.problem.id))
             self._hidden = True
         return new
+
+
+def _without_withdrawn(
+    session: Session, accepted: list[BatchLine], refused: list[LineError]
+) -> tuple[list[BatchLine], list[LineError]]:
+    """Return both lists, with the lines to problems that were withdrawn since they were looked up among the refused."""
+    held = held_problems(session, (line.new for line in accepted))
+    kept, gone = [], []
+    for line in accepted:
+        try:
+            refuse_withdrawn(line.new, held)
+            kept.append(line)
+        except NotFound as error:
+            gone.append(LineError(line.line, str(error.detail)))
+    return kept, [*refused, *gone]
 
 
 async def _begin(lines: AsyncIterator[Line]) -> tuple[BatchHeader, list[Line]]:

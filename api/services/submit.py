@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from api.http.errors import Conflict, FieldError, Forbidden, InvalidRequest
+from api.http.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound
 from api.records.queries import served_queues
 from api.schemas.submissions import DeviceRequirements, RulesRequest, SubmissionRequest
 from api.services.auth import Caller
@@ -19,12 +19,14 @@ from api.services.container import Services
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import checked_limits
 from evaluator.errors import ProblemError
+from evaluator.problems.created import is_created
 from evaluator.problems.problem import Problem
 from evaluator.source_rules.rules import NO_RULES, Rules
 from kerneljudge.records import DeviceKind, VisibilityName
 from storage.access.keys import Scope
 from storage.access.quotas import charge_submissions
 from storage.access.visibility import Visibility
+from storage.created_problems import hold_existing
 from storage.models import Submission
 from storage.queue.celery_app import queue_name
 from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, capability_number
@@ -33,7 +35,17 @@ from storage.submissions.new_submission import NewSubmission
 from storage.submissions.parents import seen_ids
 from storage.submissions.submissions import IdempotencyConflict, Submissions
 
-__all__ = ["charge", "check_parent", "default_device", "private_alone", "resolve", "submit", "visibility_for"]
+__all__ = [
+    "charge",
+    "check_parent",
+    "default_device",
+    "held_problems",
+    "private_alone",
+    "refuse_withdrawn",
+    "resolve",
+    "submit",
+    "visibility_for",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +63,7 @@ def submit(services: Services, body: SubmissionRequest, caller: Caller, idempote
         for device in devices:
             try:
                 new = resolve(services, known, body, device, caller)
+                refuse_withdrawn(new, held_problems(session, [new]))
                 submission = submissions.submit(replace(new, idempotency_key=idempotency_key))
             except IdempotencyConflict as error:
                 # An earlier request with the same content may have been resolved to another device.
@@ -64,6 +77,18 @@ def submit(services: Services, body: SubmissionRequest, caller: Caller, idempote
                     _log.info("handed in: %s on %s", submission.problem, device, extra={"fields": fields})
                 return submission
     raise AssertionError("there is at least one kind of device")
+
+
+def held_problems(session: Session, submissions: Iterable[NewSubmission]) -> set[str]:
+    """Return the ids of the created problems of ``submissions`` that exist, and go on to until the transaction ends."""
+    created = {new.problem.id for new in submissions if is_created(new.problem.id)}
+    return hold_existing(session, created) if created else set()
+
+
+def refuse_withdrawn(new: NewSubmission, held: Collection[str]) -> None:
+    """Raise ``NotFound`` where the problem of ``new`` was withdrawn since it was looked up."""
+    if is_created(new.problem.id) and new.problem.id not in held:
+        raise NotFound(f"problem {new.problem.id!r} has just been withdrawn")
 
 
 def charge(session: Session, services: Services, caller: Caller, count: int) -> datetime | None:

@@ -573,6 +573,22 @@ def test_a_withdrawn_problem_is_on_no_list_and_its_submissions_stay(
     assert http.get(f"/api/v1/submissions/{waiting['id']}", headers=keys["bob"]).status_code == 404
 
 
+def test_what_is_submitted_while_a_problem_is_withdrawn_is_refused(
+    http: httpx.Client, services: Services, keys: Keyring
+) -> None:
+    record = create(http, keys["ada"])
+    with services.readers() as session:
+        before = services.catalogue(session, Viewer("ada"))
+    http.delete(f"{URL}/{record['id']}", headers=keys["ada"])
+    services.catalogue = lambda *_given: before  # type: ignore[method-assign] # as it was a moment ago
+    refused = submit(http, keys["ada"], record["id"], size="full")
+    assert "has just been withdrawn" in str(assert_problem(refused, 404)["detail"])
+    lines = [{"problem": record["id"], "code": CODE}, {"problem": "relu", "code": CODE}]
+    batch = http.post("/api/v1/batches", json={"submissions": lines}, headers=keys["ada"]).json()
+    assert (batch["items"], [error["line"] for error in batch["errors"]]) == (1, [1])
+    assert "has just been withdrawn" in batch["errors"][0]["message"]
+
+
 def test_a_start_of_the_service_leaves_created_problems_as_they_are(
     http: httpx.Client, services: Services, keys: Keyring, problems: dict[str, Problem]
 ) -> None:
