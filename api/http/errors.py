@@ -166,7 +166,7 @@ class TooManyRequests(ApiError):
 
 
 class QuotaExceeded(TooManyRequests):
-    """The caller has handed in as many submissions as are allowed on a day."""
+    """The caller has handed in as many submissions, or stored as many versions of problems, as a day allows."""
 
     kind = "quota-exceeded"
 

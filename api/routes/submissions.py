@@ -61,7 +61,7 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=200,
-        description="Sent again with the same content, it leads to the first submission instead of a second one.",
+        description="Sent again with the same content, it leads to what the first request has made.",
     ),
 ]
 Word = Annotated[str | None, Query(max_length=200)]

@@ -16,7 +16,8 @@ __all__ = ["entries_seen", "seen_entry"]
 def seen_entry(viewer: Viewer, submission_id: Any) -> ColumnElement[bool]:
     """Return the SQL condition that ``viewer`` sees the ranked submission with the id in this column.
 
-    Private submissions are not ranked, so other viewers see every entry.
+    Private submissions are ranked at private problems of their owners alone. Whoever may see such a problem sees these
+    as well, so other viewers see every entry.
     """
     if not viewer.own_only:
         return true()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from threading import Barrier, Thread, current_thread
 
 import pytest
+from alembic import command
 from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -27,6 +28,7 @@ from storage.created_problems import (
     update_problem,
     withdraw_problem,
 )
+from storage.database import alembic_config
 from storage.grading.withdrawal import reinstate, withdraw
 from storage.ids import new_id
 from storage.leaderboards.read import BoardKey, leaderboard
@@ -233,3 +235,22 @@ def test_the_number_of_a_clients_problems_is_exact(
         assert known is not None
         withdraw_problem(session, known, "ada")
         refuse_too_many(session, "ada", 1)
+
+
+def test_the_schema_is_not_taken_back_while_there_are_problems_of_clients(
+    sessions: sessionmaker[Session], engine: Engine, mine: Problem
+) -> None:
+    def downgrade() -> None:
+        with engine.begin() as connection:
+            config = alembic_config()
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0017")
+
+    with sessions.begin() as session:
+        publish_problem(session, session.get_one(CreatedProblem, mine.id), "root")
+    with pytest.raises(RuntimeError, match="there are 1 problems of clients"):
+        downgrade()
+    with sessions.begin() as session:
+        assert stored_problem(session, mine.id, mine.version) == mine
+        session.delete(session.get_one(CreatedProblem, mine.id))
+    downgrade()

@@ -31,10 +31,11 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    kept = op.get_bind().scalar(sa.text("SELECT count(*) FROM created_problems WHERE visibility = 'private'"))
+    kept = op.get_bind().scalar(sa.text("SELECT count(*) FROM created_problems"))
     if kept:
         raise RuntimeError(
-            f"{kept} problems of clients are private, and the schema before 0018 would show their leaderboards. If "
-            "that is meant, delete their rows of created_problems"
+            f"there are {kept} problems of clients, and the schema before 0018 has neither their owners nor their "
+            "visibility: it would show the leaderboards of private ones. If that is meant, delete their rows of "
+            "created_problems"
         )
     op.drop_table("created_problems")
