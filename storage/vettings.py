@@ -140,10 +140,12 @@ def _show(session: Session, key: Mapping[str, str]) -> None:
     for stored in rows:
         _set_figures(stored, None)
     session.flush()
+    ranked = []
     for stored in rows:
         submission = session.get_one(Submission, stored.submission_id, populate_existing=True)
         if submission.verifies is None and has_leaderboards(session, submission):
-            rebuild_entries(session, submission)
+            ranked.append(submission)
+    rebuild_entries(session, *ranked)
 
 
 def _set_figures(stored: StoredEvaluation, withheld: str | None) -> None:

@@ -1,12 +1,13 @@
 """Later changes of leaderboards: an entry is withdrawn, reinstated, or published.
 
-``rebuild_entries`` rebuilds the leaderboard entries that depend on one submission, from the stored evaluations. They
+``rebuild_entries`` rebuilds the leaderboard entries that depend on a submission, from the stored evaluations. They
 are then as if the submission had never (or always) been among them. Nothing of the submission is deleted: its
 evaluation stays, and so do the actor, the time and the reason of its withdrawal. Nothing here commits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Select, delete, func, null, select, tuple_
@@ -109,25 +110,35 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
     return submission
 
 
-def rebuild_entries(session: Session, submission: Submission) -> None:
-    """Rebuild those parts of the rankings of ``submission`` that depend on it, from the stored evaluations."""
-    if submission.evaluation is None or submission.tier != RANKED_TIER or is_requested(submission.problem):
-        return
-    # Its publication would otherwise find no entry yet, and leave one of a private submission on a public board.
-    hold_visibility(session, submission.problem)
-    evaluation = submission.evaluation.to_evaluation()
-    admitted = submission.withdrawn_at is None
-    for result in results_of(evaluation):
-        figures = figures_of(evaluation, result) if admitted else {}
-        locked = locked_ranking(session, submission, evaluation, result, figures)
-        ranking = session.get_one(StoredRanking, locked.id, populate_existing=True)
-        _rebuild_entry(session, ranking, submission)
-        _rebuild_author(session, ranking, submission)
-        _rebuild_records(session, ranking, submission)
-        own = StoredLeaderboardEntry.ranking_id == ranking.id
-        ranking.entries = session.scalar(select(func.count()).select_from(StoredLeaderboardEntry).where(own)) or 0
-        ranking.best = session.scalar(select(func.max(StoredLeaderboardEntry.certain_speedup)).where(own)) or 0.0
-        session.flush()
+def rebuild_entries(session: Session, *submissions: Submission) -> None:
+    """Rebuild those parts of rankings that depend on any of ``submissions``, from the stored evaluations."""
+    parts: dict[int, list[Submission]] = {}
+    for submission in submissions:
+        if submission.evaluation is None or submission.tier != RANKED_TIER or is_requested(submission.problem):
+            continue
+        # Its publication would otherwise find no entry yet, and leave one of a private submission on a public board.
+        hold_visibility(session, submission.problem)
+        evaluation = submission.evaluation.to_evaluation()
+        admitted = submission.withdrawn_at is None
+        for result in results_of(evaluation):
+            figures = figures_of(evaluation, result) if admitted else {}
+            locked = locked_ranking(session, submission, evaluation, result, figures)
+            parts.setdefault(locked.id, []).append(submission)
+    # Each ranking once: for a shape, that reads the record of every later submission.
+    for ranking_id, own in parts.items():
+        _rebuild(session, session.get_one(StoredRanking, ranking_id, populate_existing=True), own)
+
+
+def _rebuild(session: Session, ranking: StoredRanking, submissions: Sequence[Submission]) -> None:
+    for each in {entry_key_of(each): each for each in submissions}.values():
+        _rebuild_entry(session, ranking, each)
+    for each in {each.author: each for each in submissions}.values():
+        _rebuild_author(session, ranking, each)
+    _rebuild_records(session, ranking, submissions)
+    own = StoredLeaderboardEntry.ranking_id == ranking.id
+    ranking.entries = session.scalar(select(func.count()).select_from(StoredLeaderboardEntry).where(own)) or 0
+    ranking.best = session.scalar(select(func.max(StoredLeaderboardEntry.certain_speedup)).where(own)) or 0.0
+    session.flush()
 
 
 def _locked(session: Session, submission_id: str) -> Submission:
@@ -234,10 +245,9 @@ def _rebuild_author(session: Session, ranking: StoredRanking, submission: Submis
         session.flush()
 
 
-def _rebuild_records(session: Session, ranking: StoredRanking, submission: Submission) -> None:
-    """Rebuild the records from the end of ``submission`` on; earlier ones do not depend on it."""
-    assert submission.finished_at is not None
-    since = (submission.finished_at, submission.id)
+def _rebuild_records(session: Session, ranking: StoredRanking, submissions: Sequence[Submission]) -> None:
+    """Rebuild the records from the first end of ``submissions`` on; earlier ones do not depend on them."""
+    since = min((each.finished_at, each.id) for each in submissions if each.finished_at is not None)
     own = RankingRecord.ranking_id == ranking.id
     moment = tuple_(RankingRecord.finished_at, RankingRecord.submission_id)
     best = session.scalar(select(func.max(RankingRecord.certain_speedup)).where(own, moment < since)) or 0.0

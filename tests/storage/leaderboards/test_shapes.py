@@ -11,12 +11,16 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, TrackFigures
 from evaluator.problems.problem import Problem
 from evaluator.problems.shapes import MEAN
+from evaluator.problems.vetting import REFUSALS, Label, Vetting
 from storage.access.visibility import Visibility
 from storage.clock import database_now
 from storage.grading.verification import disagreement, verification_of, verify_leaders
 from storage.grading.withdrawal import publish, reinstate, withdraw
 from storage.leaderboards.history import rankings_of, records
 from storage.leaderboards.read import BoardKey, leaderboard
+from storage.models import StoredEvaluation
+from storage.problems import sync_problems
+from storage.vettings import record_vetting
 from tests.storage.conftest import Finish, around, passed
 
 NAMES = ("smoke", "smoke/odd", "smoke/wide", f"smoke/{MEAN}")
@@ -101,6 +105,41 @@ def test_what_is_withdrawn_leaves_them_all_and_comes_back(sessions: sessionmaker
     with sessions() as session:
         assert {size: board(session, size) for size in NAMES} == whole
         assert _records(session) == told
+
+
+def test_a_vetting_shows_many_at_a_cost_of_their_number(
+    sessions: sessionmaker[Session], finish: Finish, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    to_evaluation = StoredEvaluation.to_evaluation
+
+    def counted(stored: StoredEvaluation, **options: Any) -> Evaluation:
+        read.append(stored.submission_id)
+        return to_evaluation(stored, **options)
+
+    monkeypatch.setattr(StoredEvaluation, "to_evaluation", counted)
+    relu = replace(problems["relu"], vettings=())
+    vetting = Vetting("relu", relu.version, "cpu", "smoke", "float32", "2", (), (), ())
+    refused = replace(vetting, labels=(Label.ZEROS_PASS,), refusals=(REFUSALS[Label.ZEROS_PASS],))
+    costs, boards = [], []
+    for count in (4, 4):
+        with sessions.begin() as session:
+            sync_problems(session, {**problems, "relu": relu})
+            record_vetting(session, refused)
+        for number in range(count):
+            begin = len(costs) * 4 + number
+            finish(f"# {begin}\nclass ModelNew: ...\n", author="ada", evaluation=figures(2.0 + begin, 1.0, 4.0))
+        read.clear()
+        with sessions.begin() as session:
+            record_vetting(session, vetting)
+        costs.append(len(read))
+        with sessions() as session:
+            boards.append({size: len(board(session, size)) for size in NAMES})
+            told = _records(session)
+    assert boards == [dict.fromkeys(NAMES, 4), dict.fromkeys(NAMES, 8)]
+    # The first and the second time twice as many are shown.
+    assert costs[1] <= 2 * costs[0]
+    assert [len(told[size, "inference"]) for size in NAMES] == [8, 1, 1, 8]
 
 
 def _records(session: Session) -> dict[tuple[str, str], list[str]]:
