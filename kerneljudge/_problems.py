@@ -49,6 +49,10 @@ class ProblemCalls(ABC):
         """Take a problem of yours off every list. Raises ``RequestRefused``."""
         self._send("DELETE", _of(problem_id))
 
+    def restore_problem(self, problem_id: str) -> ProblemRecord:
+        """Put a problem back on every list, as an administrator. Raises ``RequestRefused``."""
+        return cast(ProblemRecord, self._request("DELETE", f"{_of(problem_id)}/withdrawal"))
+
     @abstractmethod
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         """Return the answer as an object. Raises the errors of the client."""
@@ -91,6 +95,10 @@ class AsyncProblemCalls(ABC):
     async def withdraw_problem(self, problem_id: str) -> None:
         """Take a problem of yours off every list. Raises ``RequestRefused``."""
         await self._send("DELETE", _of(problem_id))
+
+    async def restore_problem(self, problem_id: str) -> ProblemRecord:
+        """Put a problem back on every list, as an administrator. Raises ``RequestRefused``."""
+        return cast(ProblemRecord, await self._request("DELETE", f"{_of(problem_id)}/withdrawal"))
 
     @abstractmethod
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:

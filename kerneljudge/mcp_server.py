@@ -99,7 +99,7 @@ class _Tools:
         """Read one problem with the Python source of its reference Model, which ModelNew has to match."""
         async with self._service() as service:
             found = await service.problem(problem)
-        return {name: found.get(name) for name in (*_OF_PROBLEM, "reference")}
+        return {name: found.get(name) for name in (*_OF_PROBLEM, "reference", "withdrawn_at")}
 
     async def create_problem(
         self,

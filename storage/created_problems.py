@@ -36,6 +36,7 @@ __all__ = [
     "publish_problem",
     "ranked_among_its_like",
     "refuse_too_many",
+    "restore_problem",
     "sees_problem",
     "update_problem",
     "withdraw_problem",
@@ -87,10 +88,13 @@ def refuse_too_many(session: Session, owner: str | None, most: int) -> None:
         raise TooManyProblems(f"a client has at most {most:,} problems here, so withdraw one first")
 
 
-def locked_problem(session: Session, problem_id: str) -> CreatedProblem | None:
-    """Return a created problem that was not withdrawn, locked until the transaction ends; ``None`` without one."""
-    known = (CreatedProblem.id == problem_id, CreatedProblem.withdrawn_at.is_(None))
-    query = select(CreatedProblem).where(*known).with_for_update()
+def locked_problem(session: Session, problem_id: str, *, withdrawn: bool = False) -> CreatedProblem | None:
+    """Return a created problem, locked until the transaction ends; ``None`` without one.
+
+    It was not withdrawn, unless one that was ``withdrawn`` is asked for.
+    """
+    known = CreatedProblem.withdrawn_at.is_not(None) if withdrawn else CreatedProblem.withdrawn_at.is_(None)
+    query = select(CreatedProblem).where(CreatedProblem.id == problem_id, known).with_for_update()
     return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
 
 
@@ -129,6 +133,16 @@ def withdraw_problem(session: Session, known: CreatedProblem, by: str | None) ->
     known.revision += 1
     session.flush()
     audit.record(session, "problem.withdrawn", by=by, subject=known.id, version=known.version)
+
+
+def restore_problem(session: Session, known: CreatedProblem, by: str | None) -> None:
+    """Undo the withdrawal of the problem, which is locked."""
+    known.withdrawn_at = None
+    known.revision += 1
+    own = (StoredProblem.id == known.id, StoredProblem.version == known.version)
+    session.execute(update(StoredProblem).where(*own).values(current=True))
+    session.flush()
+    audit.record(session, "problem.restored", by=by, subject=known.id, version=known.version)
 
 
 def created_mark(session: Session) -> Any:

@@ -6,6 +6,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from api.records.encoding import to_text
 from api.services.catalogue import Catalogue
 from evaluator.problems.problem import Problem
 from kerneljudge.records import ProblemRecord, ProblemSummary
@@ -27,4 +28,7 @@ def problem_record(session: Session, problem: Problem, known: Catalogue, viewer:
     """Return the record of ``problem``, which may be an earlier version, with its source."""
     summary = problem_summary(problem, known, viewer)
     versions = problem_versions(session, problem.id)
-    return cast(ProblemRecord, {**summary, "reference": problem.source, "versions": versions})
+    created = known.created.get(problem.id)
+    withdrawn_at = None if created is None else to_text(created.withdrawn_at)
+    further = {"reference": problem.source, "versions": versions, "withdrawn_at": withdrawn_at}
+    return cast(ProblemRecord, {**summary, **further})

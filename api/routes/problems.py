@@ -38,8 +38,8 @@ def read_problem(
     viewer: ViewerDep,
     version: Annotated[str | None, Query(max_length=100, description="Left out: the current one.")] = None,
 ) -> ProblemRecord:
-    """Read a problem with its sizes and the source of its reference."""
-    known = services.catalogue(session, viewer)
+    """Read a problem with its sizes and the source of its reference. One that was withdrawn is for its owner."""
+    known = services.catalogue(session, viewer).with_withdrawn(session, problem_id, viewer)
     return problem_record(session, known.problem_in(session, problem_id, version), known, viewer)
 
 
@@ -96,8 +96,18 @@ def publish_problem(
 
 @router.delete("/{problem_id}", status_code=204, dependencies=[REFERENCES], responses=problems(403, 404, 422))
 def withdraw_problem(problem_id: ProblemId, services: ServicesDep, caller: CallerDep) -> None:
-    """Withdraw a problem of yours: it is on no list any more. Its submissions stay, and those that wait are graded."""
+    """Withdraw a problem of yours: it is on no list any more. Its submissions stay, and those that wait are graded.
+
+    Its owner and administrators can still read it, and administrators restore it.
+    """
     problem_changes.withdraw(services, problem_id, caller)
+
+
+@router.delete("/{problem_id}/withdrawal", dependencies=[ADMINISTERS], responses=problems(404, 422))
+def restore_problem(problem_id: ProblemId, services: ServicesDep, caller: CallerDep) -> ProblemRecord:
+    """Restore a problem that was withdrawn: it is on all lists again, as visible as before."""
+    problem_changes.restore(services, problem_id, caller)
+    return _record(services, problem_id, caller.viewer)
 
 
 def _record(services: Services, problem_id: str, viewer: Viewer) -> ProblemRecord:

@@ -21,8 +21,8 @@ from storage.vettings import found_vettings, vettings_mark, vettings_of
 
 __all__ = ["Catalogue", "Catalogues"]
 
-_NAMED: Final = 20
-"""The most problems that an error names."""
+_NAMED: Final = 40
+"""The most problems that an error names: all of those that come with the service, and not each of its clients'."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,18 @@ class Catalogue:
             more = f" and {len(self.problems) - _NAMED} more" if len(self.problems) > _NAMED else ""
             raise NotFound(f"no problem {problem_id!r}; there are {named}{more}")
         return problem
+
+    def with_withdrawn(self, session: Session, problem_id: str, viewer: Viewer) -> Catalogue:
+        """Return the catalogue together with a problem that was withdrawn, if it is this one and the viewer's own."""
+        if problem_id in self.problems:
+            return self
+        known = session.get(CreatedProblem, problem_id)
+        if known is None or known.withdrawn_at is None or not viewer.owns(known):
+            return self
+        problem = stored_problem(session, known.id, known.version)
+        assert problem is not None
+        vetted = replace(problem, vettings=tuple(vettings_of(session, known.id, known.version)))
+        return replace(self, problems={**self.problems, known.id: vetted}, created={**self.created, known.id: known})
 
     def problem_in(self, session: Session, problem_id: str, version: str | None) -> Problem:
         """Return a problem in an earlier ``version``, or in its current one. Raises ``NotFound``."""

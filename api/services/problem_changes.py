@@ -24,6 +24,7 @@ from storage.created_problems import (
     locked_problem,
     publish_problem,
     refuse_too_many,
+    restore_problem,
     sees_problem,
     update_problem,
     withdraw_problem,
@@ -32,7 +33,7 @@ from storage.ids import keyed_id, new_id
 from storage.models import CreatedProblem
 from storage.problems import stored_problem
 
-__all__ = ["NewProblem", "create", "publish", "update", "withdraw"]
+__all__ = ["NewProblem", "create", "publish", "restore", "update", "withdraw"]
 
 _NAMED: Final = re.compile(r"\[?([a-z_]+)")
 
@@ -107,6 +108,15 @@ def withdraw(services: Services, problem_id: str, caller: Caller) -> None:
     """Take a problem off every list. Raises ``ApiError``."""
     with services.sessions.begin() as session:
         withdraw_problem(session, _own(session, problem_id, caller), caller.client)
+
+
+def restore(services: Services, problem_id: str, caller: Caller) -> None:
+    """Undo a withdrawal. Raises ``NotFound``."""
+    with services.sessions.begin() as session:
+        known = locked_problem(session, problem_id, withdrawn=True)
+        if known is None:
+            raise NotFound(f"no problem {problem_id!r} that was withdrawn")
+        restore_problem(session, known, caller.client)
 
 
 def _own(session: Session, problem_id: str, caller: Caller) -> CreatedProblem:

@@ -224,6 +224,13 @@ def withdraw_problem(problem: CreatedId, url: Url = DEFAULT_URL, json_: AsJson =
             say(f"withdrawn: {problem}")
 
 
+@problems_app.command("restore")
+def restore_problem(problem: CreatedId, url: Url = DEFAULT_URL, json_: AsJson = False) -> None:
+    """Put a problem that was withdrawn back on every list, as an administrator."""
+    with turned_into_exits(as_error(json_)), service.connect(url) as client:
+        _show_created(client.restore_problem(problem), client.url, as_json=json_)
+
+
 def _files(given: Path) -> NewProblem:
     """Return the problem in a folder with ``reference.py`` and ``problem.toml``, or in a file of KernelBench alone.
 

@@ -359,7 +359,7 @@ def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:
 def problem_record(problem: Problem) -> ProblemRecord:
     """Return ``problem`` as a record of the API."""
     own = {"visibility": "public", "owner": None, "reference": problem.source, "versions": [problem.version]}
-    return cast("ProblemRecord", {**problem.to_record(), **own})
+    return cast("ProblemRecord", {**problem.to_record(), **own, "withdrawn_at": None})
 
 
 def _record(

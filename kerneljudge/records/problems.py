@@ -6,7 +6,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from kerneljudge.records.types import Baseline, DeviceKind, LabelName, LanguageName, Precision
+from kerneljudge.records.types import Baseline, DeviceKind, LabelName, LanguageName, Precision, Timestamp
 
 __all__ = [
     "KernelBenchRecord",
@@ -112,6 +112,8 @@ class ProblemRecord(ProblemSummary):
     """The reference's Python source, at its `full` size."""
     versions: list[str]
     """The current version, then the earlier ones, the newest first."""
+    withdrawn_at: Timestamp | None
+    """The time when it was taken off every list; null: it is on them."""
 
 
 class ProblemList(TypedDict):

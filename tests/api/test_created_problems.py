@@ -301,11 +301,11 @@ def test_a_change_of_a_problem_reads_no_other_again(
 
 def test_an_unknown_problem_is_answered_with_some_of_the_known_ones() -> None:
     relu = load_problem(PROBLEMS / "relu")
-    for count, more in ((20, "p19"), (23, "p19 and 3 more")):
+    for count, more in ((40, "p39"), (43, "p39 and 3 more")):
         known = Catalogue({f"p{number}": relu for number in range(count)})
         with pytest.raises(NotFound) as refused:
             known.problem("other")
-        assert str(refused.value.detail).endswith(f"p18, {more}")
+        assert str(refused.value.detail).endswith(f"p38, {more}")
 
 
 def test_a_change_makes_a_version_and_the_old_board_stays(
@@ -560,7 +560,13 @@ def test_a_withdrawn_problem_is_on_no_list_and_its_submissions_stay(
     own = f"{URL}/{record['id']}"
     assert_problem(http.delete(own, headers=keys["bob"]), 404)
     assert http.delete(own, headers=keys["ada"]).status_code == 204
-    assert_problem(http.get(own, headers=keys["ada"]), 404)
+    for client in ("ada", "root"):
+        withdrawn = http.get(own, headers=keys[client]).json()
+        assert withdrawn.pop("withdrawn_at") is not None
+        assert withdrawn == {name: value for name, value in record.items() if name != "withdrawn_at"}
+        assert record["id"] not in http.get(URL, headers=keys[client]).text
+    for client in (None, "bob", "plain"):
+        assert_problem(http.get(own, headers=keys[client]), 404)
     assert_problem(http.delete(own, headers=keys["ada"]), 404)
     assert_problem(http.put(own, json={"source": SOURCE}, headers=keys["ada"]), 404)
     assert_problem(submit(http, keys["ada"], record["id"]), 404)
@@ -571,6 +577,25 @@ def test_a_withdrawn_problem_is_on_no_list_and_its_submissions_stay(
     assert http.get(after["links"]["reference"], headers=keys["ada"]).text == SOURCE
     assert page(http, f"/submissions/{waiting['id']}", headers=keys["ada"])
     assert http.get(f"/api/v1/submissions/{waiting['id']}", headers=keys["bob"]).status_code == 404
+
+
+def test_an_administrator_restores_a_withdrawn_problem(
+    http: httpx.Client, services: Services, keys: Keyring, seeds: Seeds
+) -> None:
+    record = create(http, keys["ada"], **FIELDS)
+    vetted(services, record)
+    own, withdrawal = f"{URL}/{record['id']}", f"{URL}/{record['id']}/withdrawal"
+    ranked = graded(http, services, seeds, keys["ada"], record)
+    before = http.get(own, headers=keys["ada"]).json()
+    assert_problem(http.delete(withdrawal, headers=keys["root"]), 404)
+    http.delete(own, headers=keys["ada"])
+    assert_problem(http.delete(withdrawal, headers=keys["ada"]), 403)
+    assert http.delete(withdrawal, headers=keys["root"]).status_code == 200
+    assert http.get(own, headers=keys["ada"]).json() == before
+    assert before["withdrawn_at"] is None
+    assert [each["submission"] for each in board(http, keys["ada"], record["id"]).json()["entries"]] == [ranked]
+    assert submit(http, keys["ada"], record["id"], code=CODE + "again").status_code == 202
+    assert_problem(http.get(own, headers=keys["bob"]), 404)
 
 
 def test_what_is_submitted_while_a_problem_is_withdrawn_is_refused(

@@ -265,6 +265,10 @@ def test_answers_about_problems_of_clients_are_as_documented(document: schemathe
     body["body"]["version"] = changed["version"]
     assert one["PATCH"].Case(**where, **body).call_and_validate(checks=CHECKS).json()["visibility"] == "public"
     assert one["DELETE"].Case(**where).call_and_validate(checks=CHECKS).status_code == 204
+    assert one["GET"].Case(**where).call_and_validate(checks=CHECKS).json()["withdrawn_at"] is not None
+    restored = document["/api/v1/problems/{problem_id}/withdrawal"]["DELETE"].Case(**where)
+    assert restored.call_and_validate(checks=CHECKS).json()["withdrawn_at"] is None
+    assert restored.call_and_validate(checks=CHECKS).status_code == 404
 
 
 @pytest.mark.parametrize("operation", ["/api/v1/leaderboard", "/api/v1/problems/{problem_id}"])

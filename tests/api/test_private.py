@@ -82,6 +82,7 @@ ROUTES = {
     "PUT /api/v1/problems/{problem_id}": Route(REFERENCES, 403, REFERENCE),
     "PATCH /api/v1/problems/{problem_id}": Route(ADMIN, 403, {"json": {"visibility": "public", "version": "v"}}),
     "DELETE /api/v1/problems/{problem_id}": Route(REFERENCES, 403),
+    "DELETE /api/v1/problems/{problem_id}/withdrawal": Route(ADMIN, 403),
     "GET /api/v1/leaderboard": Route(READ, 200, {"params": BOARD}),
     "POST /api/v1/submissions": Route(SUBMIT, 202, CODE),
     "GET /api/v1/submissions": Route(READ, 200, {"params": {"limit": 200}}),

@@ -78,8 +78,10 @@ def test_a_file_of_kernelbench_becomes_a_problem_as_it_is(online: Cli, service: 
     record = json.loads(online("problems", "create", "19_ReLU.py", "--json").stdout)
     assert record["reference"] == SOURCE
     assert online("problems", "withdraw", record["id"]).exit_code == 0
-    with pytest.raises(RequestRefused, match="no problem"):
-        service.problem(record["id"])
+    assert service.problem(record["id"])["withdrawn_at"] is not None
+    assert record["id"] not in [each["id"] for each in service.problems()]
+    assert online("problems", "restore", record["id"]).stdout.strip() == record["id"]
+    assert record["id"] in [each["id"] for each in service.problems()]
 
 
 def test_the_folder_of_an_imported_problem_is_taken_without_its_number(online: Cli, service: Client) -> None:
@@ -123,6 +125,7 @@ def test_the_asynchronous_client_has_the_same_calls(app: FastAPI, transport: htt
             assert record["id"] in [each["id"] for each in await client.problems()]
             await client.withdraw_problem(record["id"])
             with pytest.raises(RequestRefused, match="no problem"):
-                await client.problem(record["id"])
+                await client.withdraw_problem(record["id"])
+            assert (await client.restore_problem(record["id"]))["withdrawn_at"] is None
 
     asyncio.run(use())
