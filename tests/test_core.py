@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from evaluator.evaluation import Verdict
 from evaluator.problems.loading import load_problems
 from tests.core import core_cases, demands_of, is_slow
 from tests.corpus import ATTACKS, load_cases
-from tests.redteam.mutations import MUTATIONS
+from tests.redteam.mutations import MUTATIONS, Mutation
 
 _ROOT = Path(__file__).parent.parent
 _CASES = {case.name: case for case in load_cases()}
@@ -43,3 +45,10 @@ def test_the_core_has_an_honest_candidate_for_each_problem() -> None:
 
 def test_the_core_is_a_small_part_of_the_corpus() -> None:
     assert len(core_cases()) < len(_CASES) / 4
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_each_mutation_has_one_place(mutation: Mutation) -> None:
+    """A change of a source is noticed here, minutes before its mutation runs."""
+    for name, old, _ in mutation.changes:
+        assert (_ROOT / "evaluator" / name).read_text().count(old) == 1, f"{name} has no such place any more"

@@ -285,7 +285,7 @@ MUTATIONS = (
         (
             (
                 "judge/correctness/limits.py",
-                "torch.maximum(typical, native_error * NATIVE_FACTOR, out=typical).add_(limits.limit)",
+                "_joined(torch.maximum(typical, native_error * NATIVE_FACTOR, out=typical), limits.limit, tolerance)",
                 "limits.limit * (1 + NATIVE_FACTOR * float((native_error / limits.limit).max()))",
             ),
         ),
@@ -568,7 +568,7 @@ MUTATIONS = (
     Mutation(
         "float64 is as exact as float32",
         "wrong_float64_in_single_precision",
-        (("judge/correctness/limits.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
+        (("judge/correctness/tolerances.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
     ),
     Mutation(
         "results are let go of when they are delivered",
