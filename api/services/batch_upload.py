@@ -172,6 +172,8 @@ class _Intake:
     def begin(self, idempotency_key: str | None) -> str:
         """Create the batch, and return its id. Raises ``ServiceUnavailable`` where it is coming in already."""
         webhook = self._header.webhook
+        with self._services.readers() as session:
+            self._hide_for(self._services.catalogue(session, self._caller.viewer), self._header.defaults.problem)
         try:
             with self._services.sessions.begin() as session:
                 batch = Batches(session).create(
@@ -179,7 +181,7 @@ class _Intake:
                     idempotency_key=idempotency_key,
                     webhook=None if webhook is None else (webhook.url, webhook.secret),
                     owner=self._caller.client,
-                    visibility=self._visibility,
+                    visibility=Visibility.PRIVATE if self._hidden else self._visibility,
                 )
         except IntegrityError as error:
             raise _still_coming_in() from error
@@ -222,12 +224,18 @@ class _Intake:
             parents = seen_ids(session, (request.parent for request in requests.values()), self._caller.viewer)
         accepted: list[BatchLine] = []
         for number, request in requests.items():
+            self._hide_for(known, request.problem)
             try:
                 check_parent(request, parents)
                 accepted.append(BatchLine(number, self._resolved(known, request, device)))
             except ApiError as error:
                 refused[number] = str(error.detail)
         return accepted, [LineError(number, message) for number, message in sorted(refused.items())]
+
+    def _hide_for(self, known: Catalogue, problem_id: str | None) -> None:
+        """Make the batch private for a line to a private problem, even for one with an error, which names it."""
+        if self._header.visibility is None and problem_id is not None and known.is_private(problem_id):
+            self._hidden = True
 
     def _completed(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return a line with the batch's defaults. A reference of its own replaces their problem."""
@@ -263,9 +271,8 @@ class _Intake:
             if not known.is_private(new.problem.id):
                 message = f"a line cannot be private in a batch that is {self._visibility}"
                 raise InvalidRequest.on("visibility", message)
-            if self._header.visibility is not None:
+            if not self._hidden:
                 raise InvalidRequest.on("visibility", private_alone(new.problem.id))
-            self._hidden = True
         return new
 
 

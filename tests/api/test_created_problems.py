@@ -463,6 +463,14 @@ def test_a_batch_with_a_line_to_a_private_problem_is_private_unless_it_says_othe
     assert {each["problem"]: each["visibility"] for each in items} == {"relu": "public", record["id"]: "private"}
 
 
+def test_an_error_in_a_line_to_a_private_problem_is_told_to_no_other_client(http: httpx.Client, keys: Keyring) -> None:
+    record = create(http, keys["ada"])
+    line = {"problem": record["id"], "code": CODE, "size": "none"}
+    batch = http.post("/api/v1/batches", json={"submissions": [line]}, headers=keys["ada"]).json()
+    assert record["id"] in batch["errors"][0]["message"]
+    assert http.get(batch["links"]["self"], headers=keys["bob"]).status_code == 404
+
+
 def test_the_form_of_the_first_page_takes_a_private_problem_as_it_is(http: httpx.Client, keys: Keyring) -> None:
     record = create(http, keys["ada"])
     first = page(http, "/", headers=keys["ada"])
