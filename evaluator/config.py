@@ -28,9 +28,9 @@ __all__ = [
 
 DEVICE_KINDS: Final = ("cpu", "cuda")
 PRECISIONS: Final = ("float32", "float16", "bfloat16")
-BASELINES: Final = ("eager", "ieee", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
-"""Divisors of a speedup: the reference as it is, without TF32, by ``torch.compile``, or in another precision."""
 IEEE: Final = "ieee"
+BASELINES: Final = ("eager", IEEE, "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
+"""Divisors of a speedup: the reference as it is, without TF32, by ``torch.compile``, or in another precision."""
 PLAIN_BASELINES: Final = ("eager", IEEE)
 """Baselines that run the reference as it is written. ``ieee``: both sides begin without TF32 (``Problem.tf32_in``)."""
 

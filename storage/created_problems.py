@@ -1,7 +1,7 @@
 """Problems that clients create through the API, beside those of folders (``storage.problems``).
 
 Each has an owner and a visibility. A private one is seen by its owner and by administrators alone, and all submissions
-to it are private. They are on its leaderboards all the same, since nobody else sees these. Every version stays
+to it are private. They are on its leaderboards all the same, because the same people see these. Every version stays
 readable. Nothing here commits.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from evaluator.errors import ProblemError
-from evaluator.problems.manifest import FIELDS, MissingNames, parse_problem
+from evaluator.problems.manifest import FIELDS, MAX_SHAPES, MissingNames, parse_problem
 from evaluator.problems.problem import Problem
 from evaluator.problems.published import Unusable, parse_published
 
@@ -31,7 +31,6 @@ _MOST: Final = {
 }
 """The most characters, or entries. The source has a limit of its own, that of a candidate."""
 _TAG_CHARACTERS: Final = 60
-_MOST_SHAPES: Final = 16
 _GLOBALS: Final = 64
 """The most globals of a size, of a shape and of neighbours."""
 _NEIGHBOUR_ENTRIES: Final = {"vary": _GLOBALS, "sizes": 16, "kinds": 16}
@@ -80,7 +79,7 @@ def _refuse_large(fields: Mapping[str, Any]) -> None:
     for name, size in _entries(fields.get("sizes")):
         _refuse_above(_GLOBALS, f"sizes.{name}", size, "globals")
     for size, shapes in _entries(fields.get("shapes")):
-        _refuse_above(_MOST_SHAPES, f"shapes.{size}", shapes)
+        _refuse_above(MAX_SHAPES, f"shapes.{size}", shapes)
         for name, shape in _entries(shapes):
             _refuse_above(_GLOBALS, f"shapes.{size}.{name}.values", dict(_entries(shape)).get("values"), "globals")
     for name, entry in _entries(fields.get("neighbours")):

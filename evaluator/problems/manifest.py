@@ -23,7 +23,7 @@ from evaluator.problems.problem import (
 from evaluator.problems.shapes import MOST_VARIED, NEIGHBOURS, SHAPE_USES, Shape, Varied, neighbours
 from evaluator.source_rules.rules import Rules
 
-__all__ = ["FIELDS", "MissingNames", "parse_problem"]
+__all__ = ["FIELDS", "MAX_SHAPES", "MissingNames", "parse_problem"]
 
 _REQUIRED_NAMES: Final = ("Model", "get_inputs", "get_init_inputs")
 FIELDS: Final = frozenset(
@@ -48,7 +48,7 @@ FIELDS: Final = frozenset(
 )
 _SIZE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _SHAPE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
-_MAX_SHAPES: Final = 16
+MAX_SHAPES: Final = 16
 _SALT_CHARACTERS: Final = 16
 
 
@@ -141,8 +141,8 @@ def _shapes(
 
 
 def _refuse_many(size: str, count: int) -> None:
-    if count > _MAX_SHAPES:
-        raise ProblemError(f"size {size} has {count:,} shapes; {_MAX_SHAPES} are the most")
+    if count > MAX_SHAPES:
+        raise ProblemError(f"size {size} has {count:,} shapes; {MAX_SHAPES} are the most")
 
 
 def _refuse_equal(size: str, shapes: Mapping[str, Shape], of_size: Size) -> None:

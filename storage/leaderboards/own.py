@@ -16,7 +16,7 @@ __all__ = ["entries_seen", "seen_entry"]
 def seen_entry(viewer: Viewer, submission_id: Any) -> ColumnElement[bool]:
     """Return the SQL condition that ``viewer`` sees the ranked submission with the id in this column.
 
-    Private submissions are ranked at private problems of their owners alone. Whoever may see such a problem sees these
+    Private submissions are ranked at private problems of their owners alone. All who may see such a problem see these
     as well, so other viewers see every entry.
     """
     if not viewer.own_only:

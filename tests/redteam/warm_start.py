@@ -50,7 +50,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             _become_mutant(folder, request)
             os._exit(0)
-        except BaseException:  # noqa: BLE001 - told to whoever asked
+        except BaseException:  # noqa: BLE001 - told to the process that asked
             traceback.print_exc()
             os._exit(1)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -105,7 +105,7 @@ class _ToBe:
                 os._exit(0)
             except SystemExit as ended:
                 os._exit(ended.code if isinstance(ended.code, int) else 1)
-            except BaseException:  # noqa: BLE001 - told to whoever reads the log
+            except BaseException:  # noqa: BLE001 - the log has it
                 traceback.print_exc()
                 os._exit(1)
         theirs.close()
