@@ -25,6 +25,7 @@ __all__ = [
     "ProblemError",
     "SandboxIncomplete",
     "ToolchainMissing",
+    "public_text",
 ]
 
 
@@ -70,3 +71,11 @@ class InfrastructureFault(EvaluatorError):
 
 class EvaluationCancelled(EvaluatorError):
     """The caller asked to stop; nothing was recorded."""
+
+
+def public_text(error: BaseException) -> str:
+    """Return the words about ``error`` that may go into a record: its text if it is ours, else its type alone.
+
+    The text of any other exception may hold data of a user, a statement, an address or a path. It belongs in the log.
+    """
+    return str(error) if isinstance(error, EvaluatorError) else f"{type(error).__name__} (the log has its text)"

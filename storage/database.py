@@ -20,7 +20,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, make_url, text
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -43,10 +43,12 @@ def create_engine_for(settings: Settings, *, read_only: bool = False) -> Engine:
     Raises ``ValueError`` for an SQLite database that is not a file.
     """
     url = make_url(settings.database_url)
-    options = {"read_only": True} if read_only else {}
+    # A statement has sources and keys as its parameters. The text of its error goes into logs and traces.
+    options: Any = {"hide_parameters": True, "execution_options": {"read_only": True} if read_only else {}}
     if url.get_backend_name() != "sqlite":
         isolation: Any = {"isolation_level": "AUTOCOMMIT"} if read_only else {}
-        engine = create_engine(url, execution_options=options, **isolation)
+        engine = create_engine(url, **options, **isolation)
+        event.listen(engine, "handle_error", _hide_rows)
         _ping_after_a_rest(engine)
         if read_only:
             event.listen(engine, "connect", _refuse_writes)
@@ -54,7 +56,7 @@ def create_engine_for(settings: Settings, *, read_only: bool = False) -> Engine:
     if url.database in (None, "", ":memory:"):
         raise ValueError("an SQLite database must be a file: several processes share it")
     Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, execution_options=options)
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **options)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -170,6 +172,18 @@ def _ping_after_a_rest(engine: Engine) -> None:
     event.listen(engine, "connect", used)
     event.listen(engine, "checkin", used)
     event.listen(engine, "checkout", wanted)
+
+
+def _hide_rows(context: ExceptionContext) -> None:
+    """Take the details out of an error's text. PostgreSQL writes the whole row there, or the values of a key."""
+    original, wrapped = context.original_exception, context.sqlalchemy_exception
+    primary = getattr(getattr(original, "diag", None), "message_primary", None)
+    if primary is None:
+        return
+    whole = str(original)
+    original.args = (primary,)
+    if wrapped is not None:
+        wrapped.args = (str(wrapped.args[0]).replace(whole, primary),)
 
 
 def _refuse_writes(connection: Any, _record: object) -> None:

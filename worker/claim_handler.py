@@ -21,7 +21,13 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
 from evaluator.engine import Callbacks
-from evaluator.errors import DeviceUnavailable, EvaluationCancelled, EvaluatorError, InfrastructureFault
+from evaluator.errors import (
+    DeviceUnavailable,
+    EvaluationCancelled,
+    EvaluatorError,
+    InfrastructureFault,
+    public_text,
+)
 from runtime import tracing
 from runtime.settings import Settings
 from storage.grading.leases import LeaseQueue
@@ -34,7 +40,6 @@ from worker.spans import stages
 __all__ = ["ClaimHandler", "ClaimedWork", "Record"]
 
 _DATABASE_PATIENCE_S: Final = 60.0
-_DETAIL_CHARACTERS: Final = 2000
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, NoConnection)
 """Errors of the connection to the database, which another machine, or this one in a minute, may well not get."""
 
@@ -244,7 +249,7 @@ class ClaimedWork(Generic[AnyClaim]):
         except Exception as error:  # noqa: BLE001 - a bug of ours is never the candidate's verdict
             _log.exception("unexpected")
             tracing.fault(error)
-            return self._fault(f"internal error: {type(error).__name__}: {error}", retriable=True)
+            return self._fault(f"internal error: {public_text(error)}", retriable=True)
 
     def _record(self, record: Record) -> bool:
         """Record the result of the work; if that fails, record a fault of ours with the reason."""
@@ -255,9 +260,7 @@ class ClaimedWork(Generic[AnyClaim]):
         except Exception as error:  # noqa: BLE001 - else the lease would expire without a reason
             _log.exception("the result cannot be recorded")
             tracing.fault(error)
-            # The driver's message alone: the statement, with all its data, is in the log.
-            reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
-            detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"
+            detail = f"internal error: the result cannot be recorded: {public_text(error)}"
             return self._handler.persist(self._fault(detail, retriable=True))
 
     def _fault(self, detail: str, *, retriable: bool) -> Record:

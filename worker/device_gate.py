@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from evaluator.devices.health import DeviceHealth
-from evaluator.errors import EvaluationCancelled
+from evaluator.errors import EvaluationCancelled, public_text
 from evaluator.selftest import SelfTest
 from storage.models import WorkerState
 from storage.queue.workers import Condition
@@ -133,7 +133,7 @@ class DeviceGate(Periodic):
             return False
         except Exception as error:  # noqa: BLE001 - whatever it is, what cannot be tested is not to be used
             _log.exception("the self-test: unexpected")
-            result = SelfTest(f"internal error: {type(error).__name__}: {error}", 0.0)
+            result = SelfTest(f"internal error: {public_text(error)}", 0.0)
         if result.passed:
             _log.info("the self-test passed in %.1f s", result.seconds)
             self._failures = 0

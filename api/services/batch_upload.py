@@ -45,11 +45,11 @@ from api.services.submit import (
     visibility_for,
 )
 from kerneljudge.records import DeviceKind
-from storage.access.quotas import refund_submissions
+from storage.access.quotas import QuotaSpent, refund_submissions
 from storage.access.visibility import Visibility
 from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.models import Batch
-from storage.queue.fair_order import refuse_if_full
+from storage.queue.fair_order import QueueFull, refuse_if_full
 from storage.submissions.deduplication import Ranks
 from storage.submissions.new_submission import NewSubmission
 from storage.submissions.parents import seen_ids
@@ -374,6 +374,13 @@ def _still_coming_in(left: timedelta = timedelta(seconds=1)) -> ServiceUnavailab
 
 
 def _reason(error: BaseException) -> str:
+    """Return the words for everybody who sees the batch. The text of an error that is not ours is for the log alone."""
     if isinstance(error, ApiError):
-        return f"it did not come in whole: {error.detail}"
-    return f"it did not come in whole: {error or type(error).__name__}"
+        why = str(error.detail)
+    elif isinstance(error, QueueFull | QuotaSpent | BatchClosed):
+        why = str(error)
+    elif isinstance(error, Exception):
+        why = "this service had a fault"
+    else:
+        why = "the request was ended"
+    return f"it did not come in whole: {why}"

@@ -23,6 +23,7 @@ from evaluator.builder.builder import Builder
 from evaluator.builder.cache import ArtifactCache, BuildFailure
 from evaluator.builder.request import BuildRequest, InvalidRequest
 from evaluator.builder.store import open_store
+from evaluator.errors import public_text
 from evaluator.logs import report
 from evaluator.protocol import messages
 from evaluator.sandbox.confinement import Confinement
@@ -91,7 +92,7 @@ class _Session:
             result, cached = self._builder.build(request, self._timeout_s, self._ended)
         except Exception as error:  # noqa: BLE001 - our own fault: the runner is answered, the supervisor told
             report(__name__, "a build failed through our fault", self._number)
-            reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+            reason = public_text(error)[:_MAX_REASON]
             self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
             return {"error": "the builder failed"}, []
         # The candidate's own name for it, whatever name it was built under.

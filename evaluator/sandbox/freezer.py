@@ -198,7 +198,7 @@ class _Freezer:
         except OSError as error:
             self.close()
             if error.errno not in (errno.ENOENT, errno.ENODEV):
-                raise InfrastructureFault(f"a runner's control group cannot be opened: {error}") from error
+                raise InfrastructureFault(f"a runner's control group cannot be opened: {error.strerror}") from error
 
     def freeze(self) -> None:
         deadline = time.monotonic() + _FREEZE_S

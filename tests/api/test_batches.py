@@ -11,9 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from api.app import create_app
+from api.services.container import Services
 from evaluator.evaluation import Verdict
 from evaluator.problems.problem import Problem
 from runtime.settings import Settings
@@ -259,6 +260,20 @@ def test_a_batch_that_breaks_off_is_cancelled(live: LiveServer) -> None:
         # The same key may be used again.
         again = http.post("/api/v1/batches", content=ndjson(line()), headers=NDJSON | {"Idempotency-Key": "k"})
         assert (again.status_code, again.json()["status"]) == (202, "running")
+
+
+def test_a_batch_that_the_database_breaks_off_shows_no_statement_and_no_source(
+    http: httpx.Client, hand: Hand, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    with services.sessions.begin() as session:
+        broken = "CREATE TRIGGER broken BEFORE INSERT ON sources BEGIN SELECT RAISE(ABORT, 'broken'); END"
+        session.execute(text(broken))
+    answer = hand(line(1), line(2))
+    assert_problem(answer, 500)
+    (record,) = http.get("/api/v1/batches").json()["items"]
+    assert (record["status"], record["message"]) == ("cancelled", "it did not come in whole: this service had a fault")
+    assert "broken" in caplog.text
+    assert SOURCE.splitlines()[0] not in answer.text + caplog.text
 
 
 def test_a_batch_sent_twice_with_one_key_is_one(http: httpx.Client, hand: Hand) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_several_processes_may_migrate_at_once(empty_settings: Settings) -> None
     engine = create_engine_for(empty_settings)
     assert set(inspect(engine).get_table_names()) == {"alembic_version", *Base.metadata.tables}
     engine.dispose()
+
+
+def test_the_text_of_a_databases_error_has_no_data(engine: Engine) -> None:
+    # The digest is left out, which it must not be.
+    secret = " ".join(("hidden", "source"))  # a traceback quotes this line
+    statement = text("INSERT INTO sources (text) VALUES (:secret)")
+    with pytest.raises(DBAPIError) as failed, engine.begin() as connection:
+        connection.execute(statement, {"secret": secret})
+    said = "".join(traceback.format_exception(failed.value))
+    assert "INSERT INTO sources" in said
+    assert secret not in said
 
 
 def test_a_commit_shows_in_the_mark_of_an_sqlite_file_alone(

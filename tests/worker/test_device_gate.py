@@ -162,4 +162,6 @@ def test_a_self_test_that_raises_is_one_that_fails() -> None:
     one = DeviceGate(Device(), broken, stopping=threading.Event())
     one.work()
     assert one.condition.state is WorkerState.OUT
+    # Everybody may read it.
     assert "KeyError" in one.condition.reason
+    assert "surprise" not in one.condition.reason
