@@ -73,12 +73,19 @@ class _Session:
                 self._busy = True
                 answer, library = self._answer(message)
                 self._busy = False
-                try:
-                    messages.send(self._connection, answer, library)
-                finally:
-                    for descriptor in library:
-                        os.close(descriptor)
+                self._send(answer, library)
         self._connection.close()
+
+    def _send(self, answer: dict[str, Any], library: list[int]) -> None:
+        try:
+            messages.send(self._connection, answer, library)
+        except OSError as error:
+            # The runner is there, and does not get its library: no fault of its candidate's.
+            self._note_fault(str(answer.get("built_as", "")), error)
+            raise
+        finally:
+            for descriptor in library:
+                os.close(descriptor)
 
     def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         """Return the runner's answer, and a descriptor of the finished library."""
@@ -90,10 +97,10 @@ class _Session:
             return {"error": reason}, []
         try:
             result, cached = self._builder.build(request, self._timeout_s, self._ended)
+            path = None if isinstance(result, BuildFailure) else result.path
+            library = [] if path is None else [_sealed_copy(Path(path))]
         except Exception as error:  # noqa: BLE001 - our own fault: the runner is answered, the supervisor told
-            report(__name__, "a build failed through our fault", self._number)
-            reason = public_text(error)[:_MAX_REASON]
-            self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
+            self._note_fault(request.name, error)
             return {"error": "the builder failed"}, []
         # The candidate's own name for it, whatever name it was built under.
         noted = {**asdict(result), "name": request.name, "cached": cached}
@@ -101,7 +108,13 @@ class _Session:
             self._note({**noted, "error": result.message})
             return {"error": result.message}, []
         self._note(noted)
-        return {"built_as": result.name}, [] if result.path is None else [_sealed_copy(Path(result.path))]
+        return {"built_as": result.name}, library
+
+    def _note_fault(self, name: str, error: Exception) -> None:
+        """Note a fault of ours, which makes the supervisor try again and is no verdict. Called while it is handled."""
+        report(__name__, "a build failed through our fault", self._number)
+        reason = public_text(error)[:_MAX_REASON]
+        self._note({"name": name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
 
     def _note(self, build: dict[str, Any]) -> None:
         with self._lock:

@@ -34,6 +34,8 @@ _LIBRARY: Final = "extension.so"
 _IN_USE_S: Final = 600.0
 """An entry that was found within so many seconds may be about to be read."""
 _FAILURE_S: Final = 86400.0
+_LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+"""Errors that show a lack of the machine's, and no damage of an entry."""
 _LOCK_DIGITS: Final = 3
 _LOOK_SHARE: Final = 0.01
 
@@ -93,12 +95,14 @@ class ArtifactCache:
             return None
         try:
             found = _read(folder)
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            expired = isinstance(found, BuildFailure) and time.time() - _stored_at(folder) > _FAILURE_S
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            if isinstance(error, OSError) and error.errno in _LACKS:
+                raise
             # Written by another version of this program, damaged, or without its library: the entry counts as absent.
-            # It is removed, because a new build needs its place.
-            shutil.rmtree(folder, ignore_errors=True)
-            return None
-        if isinstance(found, BuildFailure) and time.time() - (folder / "log.txt").stat().st_mtime > _FAILURE_S:
+            expired = True
+        if expired:
+            # A new build needs its place.
             shutil.rmtree(folder, ignore_errors=True)
             return None
         with contextlib.suppress(OSError):
@@ -133,13 +137,21 @@ class ArtifactCache:
             (staging / _MANIFEST).write_text(json.dumps(manifest))
             staging.chmod(0o755)
             size = _size(staging)
+            self._move(staging, folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        self._make_room(size)
+
+    def _move(self, staging: Path, folder: Path) -> None:
+        """Move an entry to its place, unless another builder has stored the same content meanwhile."""
+        try:
             staging.rename(folder)
         except OSError as error:
-            shutil.rmtree(staging, ignore_errors=True)
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return  # another builder has stored the same content meanwhile
-            raise
-        self._make_room(size)
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            # The one that is there must be usable: its library is delivered in place of the new one.
+            if self.find(folder.name) is None:
+                staging.rename(folder)
 
     def _make_room(self, stored_bytes: int) -> None:
         """Remove the least recently used entries until the rest is within the limit."""
@@ -205,6 +217,10 @@ def _read(folder: Path) -> Artifact | BuildFailure:
     if artifact.path is not None and _sha256(Path(artifact.path)) != manifest["sha256"]:
         raise ValueError(f"{artifact.path} differs from the stored file")
     return artifact
+
+
+def _stored_at(folder: Path) -> float:
+    return (folder / "log.txt").stat().st_mtime
 
 
 def _sha256(path: Path) -> str:

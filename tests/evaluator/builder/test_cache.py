@@ -151,6 +151,48 @@ def test_an_entry_without_its_library_makes_room_for_a_new_build(tmp_path: Path)
     assert Path(again.path).exists()
 
 
+def test_a_damaged_entry_that_another_builder_left_meanwhile_is_replaced(tmp_path: Path) -> None:
+    """The builder has looked before, and a folder without its library lies in the place of the new one."""
+    root, key = tmp_path / "cache", "ab" * 32
+    cache = ArtifactCache(root)
+    first = _store(cache, key, tmp_path)
+    assert first.path is not None
+    Path(first.path).unlink()
+    second = _store(cache, key, tmp_path, size=9)
+    assert second.path is not None
+    assert Path(second.path).read_bytes() == b"x" * 9
+    assert not list(root.glob("??/.new-*"))
+
+
+@pytest.mark.parametrize("damage", ["library is a folder", "failure without a log"])
+def test_an_entry_with_any_damage_makes_room_for_a_new_build(tmp_path: Path, damage: str) -> None:
+    root, key = tmp_path / "cache", "ab" * 32
+    cache = ArtifactCache(root)
+    folder = root / key[:2] / key
+    if damage == "library is a folder":
+        _store(cache, key, tmp_path)
+        (folder / "extension.so").unlink()
+        (folder / "extension.so").mkdir()
+    else:
+        cache.store_failure(key, BuildFailure("x", "main.cpp:3: error: no such thing", "log", 1.5))
+        (folder / "log.txt").unlink()
+    assert cache.find(key) is None
+    assert _store(cache, key, tmp_path) == cache.find(key)
+
+
+def test_an_entry_is_kept_where_the_machine_cannot_read_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    cache, key = ArtifactCache(tmp_path / "cache"), "ab" * 32
+    stored = _store(cache, key, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("evaluator.builder.cache._read", none_left)
+        with pytest.raises(OSError, match="Too many"):
+            cache.find(key)
+    assert cache.find(key) == stored
+
+
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
