@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -43,13 +44,21 @@ _MIN_MEMORY_BYTES: Final = 256 * 2**20
 # Compilers' messages on a machine without room for them. A source can make a compiler print them, too.
 _MACHINES_FAULTS: Final = (
     "Killed",
+    "[code=137]",  # ninja's word for a command that was killed
+    "died due to signal 9",  # and nvcc's
+    "signal 7 [Bus error]",  # a linker's, whose file the disk has no room for
     "No space left on device",
+    "Disk quota exceeded",
+    "Too many open files",
     "cannot allocate memory",
     "virtual memory exhausted",
     "internal compiler error",
     "Resource temporarily unavailable",
     "Cannot allocate memory",
     "out of memory allocating",
+    "LLVM ERROR: out of memory",
+    "std::bad_alloc",
+    "MemoryError",
 )
 
 
@@ -64,10 +73,22 @@ class _Attempt:
     """The folder of the build, as the compiler names it."""
     starved: bool
     """Whether it ran out of time because it had hardly any processor time."""
+    least_memory_bytes: int
+    """The least available memory of the machine while it ran."""
+
+    @property
+    def unreported(self) -> bool:
+        """Whether it ended without a report: it was killed, or could not begin.
+
+        That says nothing about the sources. A command of theirs cannot kill the first process of its namespace.
+        """
+        return self.status is not None and "outcome" not in self.report
 
     @property
     def blames_the_machine(self) -> bool:
-        """Whether it failed with a message that compilers print on a machine without room."""
+        """Whether it failed without a report, or with a message that compilers print on a machine without room."""
+        if self.unreported:
+            return True
         said = f"{self.log}{self.report.get('message', '')}"
         return bool(self.status) and any(fault in said for fault in _MACHINES_FAULTS)
 
@@ -154,11 +175,12 @@ class Builder:
                 refusals[recipe.name] = "not prepared on this machine (kerneljudge prepare)"
                 continue
             with self._folder() as (directory, library):
+                kills = out_of_memory_kills()
                 left_s = timeout_s - (time.monotonic() - begin)
                 attempt = self._run(recipe, request, directory, library, left_s, ended)
                 if attempt.blames_the_machine and (attempt.refusal is None or recipe is self._recipes[-1]):
                     left_s = timeout_s - (time.monotonic() - begin)
-                    attempt = self._again(recipe, request, attempt, directory, library, left_s, ended)
+                    attempt = self._again(recipe, request, attempt, kills, directory, library, left_s, ended)
                 seconds = time.monotonic() - begin
                 # The answer of the last recipe counts, whatever it is.
                 refusal = attempt.refusal if recipe is not self._recipes[-1] else None
@@ -173,6 +195,7 @@ class Builder:
         recipe: Recipe,
         request: BuildRequest,
         first: _Attempt,
+        kills: int,
         directory: Path,
         library: Path,
         timeout_s: float,
@@ -180,23 +203,23 @@ class Builder:
     ) -> _Attempt:
         """Repeat an attempt that failed as if the machine had no room for it.
 
-        Raises ``InfrastructureFault`` where it fails in the same way again, and the machine itself reports a lack of
-        room. The compiler's message alone is no proof of a fault of ours, because a candidate's source decides the
-        output.
+        ``kills``: the kernel's count of processes killed for want of memory before the ``first`` attempt. Raises
+        ``InfrastructureFault`` where it fails in the same way again, or has no time to, and the machine itself reports
+        a lack of room. The compiler's message alone is no proof of a fault of ours, because a candidate's source
+        decides the output.
         """
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         library.write_bytes(b"")
-        kills = out_of_memory_kills()
         again = self._run(recipe, request, directory, library, timeout_s, ended)
-        if again.status is None:
-            return first  # no time is left for another one
-        if not again.blames_the_machine:
+        if again.status is not None and not again.blames_the_machine:
             return again
-        lack = _lack_of_the_machine(self._scratch, kills)
+        lack = _lack_of_the_machine(
+            self._scratch, kills, min(first.least_memory_bytes, again.least_memory_bytes, available_memory_bytes())
+        )
         if lack:
             raise InfrastructureFault(f"an extension could not be built: {lack}")
-        return again
+        return first if again.status is None else again
 
     def _result(
         self, request: BuildRequest, key: str, attempt: _Attempt, library: Path, seconds: float, timeout_s: float
@@ -214,6 +237,10 @@ class Builder:
                 )
             message = f"building the extension took longer than {timeout_s:.0f} s"
             return BuildFailure(request.name, message, log, seconds, timed_out=True)
+        if attempt.unreported:
+            message = f"the process that builds ended twice without a report, and with {attempt.status}"
+            print(f"{message}: {report.get('message')}", file=sys.stderr, flush=True)
+            return BuildFailure(request.name, message, log, seconds, toolchain_missing=True)
         header = foreign_header_missing(log, attempt.folder)
         if header is not None and not request.renames_lines:
             message = f"this machine's toolkit lacks {header}, which a header of torch or CUDA includes"
@@ -284,11 +311,13 @@ class Builder:
                 process.stdin.write(json.dumps(payload).encode())
                 process.stdin.close()
             status: int | None = None
+            least_memory_bytes = available_memory_bytes()
             begin = time.monotonic()
             deadline = begin + timeout_s
             while status is None and time.monotonic() < deadline and not ended.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = process.wait(_POLL_S)
+                least_memory_bytes = min(least_memory_bytes, available_memory_bytes())
             late = status is None and not ended.is_set()
             starved = late and was_starved(process.pid, time.monotonic() - begin)
             _kill_group(process)
@@ -296,18 +325,22 @@ class Builder:
             with self._lock:
                 self._running.discard(process)
         said = _last_object(report.text(_DRAIN_S))
-        return _Attempt(status, output.text(_DRAIN_S), said, str(said.get("directory", directory)), starved)
+        folder = str(said.get("directory", directory))
+        return _Attempt(status, output.text(_DRAIN_S), said, folder, starved, least_memory_bytes)
 
 
-def _lack_of_the_machine(scratch: Path, kills_before: int) -> str:
-    """Name the resource that the machine lacks, by its own account; empty where it lacks none."""
+def _lack_of_the_machine(scratch: Path, kills_before: int, least_memory_bytes: int) -> str:
+    """Name the resource that the machine lacks or lacked, by its own account; empty where it lacks none."""
     if out_of_memory_kills() != kills_before:
         return "the kernel killed processes of this machine for want of memory meanwhile"
-    if available_memory_bytes() < _MIN_MEMORY_BYTES:
+    if least_memory_bytes < _MIN_MEMORY_BYTES:
         return "the machine has no memory left"
     free = shutil.disk_usage(scratch).free
     if free < _MIN_DISK_BYTES:
-        return f"the disk of {scratch} has {free // 2**20} MiB left"
+        return f"the disk of the scratch folder has {free // 2**20} MiB left"
+    inodes = os.statvfs(scratch)
+    if inodes.f_files and not inodes.f_favail:
+        return "the disk of the scratch folder takes no more files"
     try:
         subprocess.run(["true"], check=False)
     except BlockingIOError:

@@ -45,6 +45,8 @@ def main(library_fd: int) -> None:
     quiet = not asks_itself(request["extra_cuda_cflags"])
     torch_extension._import_module_from_library = lambda *_args: None
     torch_extension.remove_extension_h_precompiler_headers = lambda: None
+    # It takes any failure for a ninja that is missing, and blames the request. Our own call says what it lacks.
+    torch_extension.verify_ninja_availability = lambda: None
     if can_link:
         torch_extension._run_ninja_build = partial(_run_ninja, reader, quiet)
     else:
@@ -57,9 +59,11 @@ def main(library_fd: int) -> None:
             _load(request, files, directory)
         else:
             _load_inline(request, directory)
-    except subprocess.CalledProcessError:
+    except subprocess.CalledProcessError as error:
+        if error.cmd[0] != "ninja":  # a compiler that torch asks for its version
+            fail(f"{error.cmd[0]} does not run", toolchain=True)
         fail()
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         fail(f"{type(error).__name__}: {error}", toolchain=True)
     except Exception as error:  # noqa: BLE001 - torch refuses the request: the candidate's author must read why
         fail(f"{type(error).__name__}: {error}")

@@ -111,6 +111,15 @@ def test_what_a_recipe_refuses_the_next_one_builds(tmp_path: Path) -> None:
     assert again == result
 
 
+def test_a_machine_without_ninja_is_no_mistake_of_the_candidate(tmp_path: Path) -> None:
+    builder = _builder(tmp_path, recipes=(PLAIN,))
+    builder._environment["PATH"] = "/nowhere"
+    result = _build(builder, _BARE)
+    assert isinstance(result, BuildFailure)
+    assert result.toolchain_missing, result
+    assert "ninja" in result.message
+
+
 def test_a_recipe_that_says_what_is_wrong_with_the_sources_has_the_last_word(tmp_path: Path) -> None:
     recipes = (_recipe(tmp_path, "sure", "fail('no such thing')"), _recipe(tmp_path, "good", _BUILDS))
     result = _build(_builder(tmp_path, recipes=recipes), _INLINE)
