@@ -72,13 +72,16 @@ class Reconciler(Periodic):
                 self._register(session)
             workers.delete_stale(session)
             claims, diagnoses = Claims(session), Diagnoses(session)
-            released, limit = 0, self._settings.max_attempts
+            released, limit, lease_s = 0, self._settings.max_attempts, self._settings.lease_s
+            shortened = claims.shorten(lease_s) + diagnoses.shorten(lease_s)
             if not self._lenient():
                 released = claims.release_expired(limit) + diagnoses.release_expired(limit)
                 Batches(session).cancel_abandoned()
             claims.notify_waiting(self._queues, self._device_capabilities)
             diagnoses.notify_waiting(self._tools)
         self._passed_at = time.time()
+        if shortened:
+            _log.warning("the clock was set back: shortened %d leases", shortened)
         if released:
             _log.warning("took %d submissions or diagnoses from workers that were lost", released)
 
@@ -91,4 +94,5 @@ class Reconciler(Periodic):
         now, settings = time.time(), self._settings
         if self._passed_at is not None and now - self._passed_at > settings.reconcile_s + settings.lease_s / 2:
             self._lenient_until = now + settings.lease_s
-        return now < self._lenient_until
+        # A clock that was set back meanwhile makes nobody lenient for longer.
+        return now < self._lenient_until <= now + settings.lease_s

@@ -95,7 +95,7 @@ class ArtifactCache:
             return None
         try:
             found = _read(folder)
-            expired = isinstance(found, BuildFailure) and time.time() - _stored_at(folder) > _FAILURE_S
+            expired = isinstance(found, BuildFailure) and abs(time.time() - _stored_at(folder)) > _FAILURE_S
         except (OSError, ValueError, TypeError, KeyError) as error:
             if isinstance(error, OSError) and error.errno in _LACKS:
                 raise
@@ -166,8 +166,10 @@ class ArtifactCache:
         entries = sorted(self._entries())
         total = sum(size for _, size, _ in entries)
         for used, size, folder in entries:
-            if total <= self._limit_bytes or used > now - _IN_USE_S:
+            if total <= self._limit_bytes:
                 break
+            if abs(now - used) < _IN_USE_S:
+                continue
             total -= size
             # Renamed first, so that no reader finds half of it; another builder may remove the same entry.
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import case, delete, exists, func, insert, not_, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
@@ -243,7 +243,10 @@ class Batches:
         """Cancel batches that stopped coming in, because their server died; return their number."""
         now = now or database_now(self._session)
         abandoned = select(Batch.id).where(
-            Batch.received_at.is_(None), Batch.cancelled_at.is_(None), Batch.heard_at < now - _ABANDONED_AFTER
+            Batch.received_at.is_(None),
+            Batch.cancelled_at.is_(None),
+            # One that was heard of long after now was so before the clock was set back.
+            not_(Batch.heard_at.between(now - _ABANDONED_AFTER, now + _ABANDONED_AFTER)),
         )
         ids = self._session.scalars(abandoned.order_by(Batch.id)).all()
         for batch_id in ids:
@@ -260,6 +263,8 @@ class Batches:
             return timedelta()
         now = now or database_now(self._session)
         left = batch.heard_at + _TAKEN_OVER_AFTER - now
+        if left > 2 * _TAKEN_OVER_AFTER:  # the clock was set back, and the sender has not been heard of since
+            left = timedelta()
         if left <= timedelta():
             self.cancel(batch_id, "it did not come in whole, and was sent anew")
         return max(left, timedelta())

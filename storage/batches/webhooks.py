@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.summaries.summary import summarise
@@ -76,7 +76,7 @@ class Webhooks:
 
     def is_due(self) -> bool:
         """Whether there is an attempt to make; a read, where ``take_due`` writes."""
-        due = select(Webhook.batch_id).where(Webhook.due_at <= database_now(self._session))
+        due = select(Webhook.batch_id).where(_is_due(database_now(self._session)))
         return self._session.scalar(due.limit(1)) is not None
 
     def take_due(self, now: datetime | None = None) -> Delivery | None:
@@ -85,12 +85,12 @@ class Webhooks:
         No other sender takes the same attempt, and the next one is due after a pause.
         """
         now = now or database_now(self._session)
-        due = select(Webhook.batch_id, Webhook.attempts).where(Webhook.due_at <= now).order_by(Webhook.due_at)
+        due = select(Webhook.batch_id, Webhook.attempts).where(_is_due(now)).order_by(Webhook.due_at)
         for batch_id, attempts in self._session.execute(due.limit(10)).all():
             again_at = now + _pause(attempts + 1) if attempts + 1 < _MAX_ATTEMPTS else None
             taken = self._session.scalar(
                 update(Webhook)
-                .where(Webhook.batch_id == batch_id, Webhook.attempts == attempts, Webhook.due_at <= now)
+                .where(Webhook.batch_id == batch_id, Webhook.attempts == attempts, _is_due(now))
                 .values(attempts=attempts + 1, due_at=again_at)
                 .returning(Webhook.batch_id)
                 .execution_options(synchronize_session=False)
@@ -135,6 +135,11 @@ class Webhooks:
             "summary": summary.to_dict(),
         }
         return json.dumps(content).encode()
+
+
+def _is_due(now: datetime) -> ColumnElement[bool]:
+    """Return the SQL condition that an attempt is due; one beyond the longest pause is: the clock was set back."""
+    return or_(Webhook.due_at <= now, Webhook.due_at > now + _LAST_PAUSE)
 
 
 def _pause(attempts: int) -> timedelta:

@@ -161,7 +161,7 @@ class Claims(LeaseQueue[Submission, Claim]):
             Submission.id == submission_id,
             Submission.status == Status.QUEUED,
             Submission.stage == stage,
-            is_due(Submission.not_before, now),
+            is_due(Submission, now),
             runs_on(device_capabilities),
         )
         if is_left_to_others(self._session, waiting, stage, worker, device_capabilities):

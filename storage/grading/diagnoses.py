@@ -79,7 +79,7 @@ def evaluation_waits(session: Session) -> bool:
         Submission.status == Status.QUEUED,
         Submission.stage == "evaluate",
         Submission.device == _DEVICE,
-        is_due(Submission.not_before, now),
+        is_due(Submission, now),
         or_(*map(runs_on, offers)) if offers else true(),
     )
     return session.scalar(waiting.limit(1)) is not None
@@ -198,7 +198,7 @@ class Diagnoses(LeaseQueue[StoredDiagnosis, DiagnosisClaim]):
         return and_(
             StoredDiagnosis.status == DiagnosisStatus.PENDING,
             StoredDiagnosis.tool.in_(sorted(map(str, tools))),
-            is_due(StoredDiagnosis.not_before, database_now(self._session)),
+            is_due(StoredDiagnosis, database_now(self._session)),
         )
 
     def _queue(self, submission_id: str, tool: Tool, *, renew: bool) -> bool:

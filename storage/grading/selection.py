@@ -36,7 +36,7 @@ def takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities 
         Submission.status == Status.QUEUED,
         Submission.stage == stage,
         Submission.device == device,
-        is_due(Submission.not_before, now),
+        is_due(Submission, now),
         runs_on(device_capabilities),
     )
 

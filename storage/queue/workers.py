@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import CursorResult, delete, select, update
+from sqlalchemy import ColumnElement, CursorResult, delete, not_, select, update
 from sqlalchemy.orm import Session
 
 from storage.clock import database_now
@@ -149,23 +149,22 @@ def unregister(session: Session, worker_id: str) -> None:
 
 def delete_stale(session: Session) -> None:
     """Strike off workers without a heartbeat for an hour."""
-    limit = database_now(session) - _FORGOTTEN_AFTER
-    session.execute(delete(StoredWorker).where(StoredWorker.heartbeat_at < limit))
+    session.execute(delete(StoredWorker).where(not_(_heard_within(_FORGOTTEN_AFTER, database_now(session)))))
 
 
 def serving_ids(session: Session, queue: str, now: datetime | None = None) -> frozenset[str]:
     """Return the ids of the workers that are alive and take from ``queue``."""
-    limit = (now or database_now(session)) - STALE_AFTER
+    now = now or database_now(session)
     taking = [state for state in WorkerState if state.takes]
     alive = select(StoredWorker.id, StoredWorker.queues).where(
-        StoredWorker.heartbeat_at >= limit, StoredWorker.state.in_(taking)
+        _heard_within(STALE_AFTER, now), StoredWorker.state.in_(taking)
     )
     return frozenset(worker_id for worker_id, queues in session.execute(alive) if queue in queues)
 
 
 def list_workers(session: Session) -> list[Worker]:
     """Return every registered worker, the oldest first."""
-    limit = database_now(session) - STALE_AFTER
+    now = database_now(session)
     rows = session.scalars(select(StoredWorker).order_by(StoredWorker.started_at, StoredWorker.id))
     return [
         Worker(
@@ -178,13 +177,21 @@ def list_workers(session: Session) -> list[Worker]:
             heartbeat_at=row.heartbeat_at,
             current_submission=row.current_submission,
             busy_s=row.busy_s,
-            alive=row.heartbeat_at >= limit,
+            alive=abs(now - row.heartbeat_at) <= STALE_AFTER,
             state=WorkerState(row.state),
             reason=row.reason,
             unchecked=tuple(row.unchecked),
         )
         for row in rows
     ]
+
+
+def _heard_within(age: timedelta, now: datetime) -> ColumnElement[bool]:
+    """Return the SQL condition that a worker's heartbeat is recent.
+
+    One that is far ahead is not: a worker that ended before the clock was set back has left it.
+    """
+    return StoredWorker.heartbeat_at.between(now - age, now + age)
 
 
 def _columns(condition: Condition) -> dict[str, Any]:

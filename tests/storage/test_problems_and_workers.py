@@ -62,7 +62,19 @@ def test_a_silent_worker_is_gone_and_later_forgotten(sessions: sessionmaker[Sess
         workers.register(session, "w1", kind="build", queues=["build"], device=None, capabilities={})
     assert silent_for(timedelta(seconds=5)) == [True]
     assert silent_for(timedelta(minutes=5)) == [False]
+    # As one that ended before the clock was set back.
+    assert silent_for(-timedelta(minutes=5)) == [False]
+    with sessions() as session:
+        assert workers.serving_ids(session, "build") == frozenset()
     assert silent_for(timedelta(hours=2)) == []
+
+
+def test_a_worker_from_before_the_clock_was_set_back_is_forgotten(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session:
+        workers.register(session, "w1", kind="build", queues=["build"], device=None, capabilities={})
+        session.execute(update(StoredWorker).values(heartbeat_at=datetime.now(UTC) + timedelta(days=1)))
+        workers.delete_stale(session)
+        assert workers.list_workers(session) == []
 
 
 def test_a_worker_that_ends_is_struck_off(sessions: sessionmaker[Session]) -> None:

@@ -85,6 +85,30 @@ def test_leases_that_expired_while_the_machine_slept_get_time_to_be_renewed(
     assert installation.read(submission_id).status == Status.QUEUED
 
 
+def test_after_the_clock_was_set_back_a_dead_workers_submission_is_free_within_two_leases(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Passes that are further apart than the usual time would count as a sleep.
+    installation = install(lease_s=0.3, reconcile_s=5)
+    submission_id = installation.submit()
+    one = reconciler(installation)
+    ahead = time.time() + 3600
+    with monkeypatch.context() as patch:
+        # Lenient, as after a sleep, just before the clock is set back.
+        patch.setattr("worker.reconciler.time.time", lambda: ahead)
+        one.reconcile()
+        ahead += 60
+        one.reconcile()
+        assert one._lenient()
+    with installation.sessions.begin() as session:
+        assert Claims(session).claim(submission_id, "build", "dead", 3600.0) is not None
+    one.reconcile()
+    assert installation.read(submission_id).status == Status.BUILDING
+    time.sleep(0.7)
+    one.reconcile()
+    assert installation.read(submission_id).status == Status.QUEUED
+
+
 def test_diagnoses_of_lost_workers_are_released_and_notified(install: Install) -> None:
     installation = install()
     submission_id = installation.submit(device="cuda")

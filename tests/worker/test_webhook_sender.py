@@ -155,6 +155,17 @@ def test_an_attempt_that_died_is_made_again(install: Install) -> None:
     assert row(installation, batch_id).message == ""
 
 
+def test_after_the_clock_was_set_back_an_attempt_waits_no_longer_than_ever(install: Install) -> None:
+    installation, receiver = install(), Receiver()
+    over(installation)
+    with installation.sessions.begin() as session:
+        session.execute(update(Webhook).values(due_at=datetime.now(UTC) + timedelta(minutes=59)))
+    assert webhook_sender(installation, receiver).deliver() == 0
+    with installation.sessions.begin() as session:
+        session.execute(update(Webhook).values(due_at=datetime.now(UTC) + timedelta(days=1)))
+    assert webhook_sender(installation, receiver).deliver() == 1
+
+
 def test_after_a_day_nobody_is_told_any_more(install: Install) -> None:
     installation, receiver = install(), Receiver(*[500] * 40)
     over(installation)

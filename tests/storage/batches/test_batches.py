@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -199,6 +200,21 @@ def test_a_batch_that_has_stopped_coming_in_makes_room_for_the_same_sent_anew(
         # Nobody was given its id: of its end nobody is told.
         assert batches.webhook_of(batch.id) is None
         assert [row.status for row in page_of_submissions(session).items] == ["cancelled"]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_batch_from_before_the_clock_was_set_back_holds_its_key_no_longer(
+    sessions: sessionmaker[Session], again: bool
+) -> None:
+    with sessions.begin() as session:
+        batches = Batches(session)
+        batch = batches.create(idempotency_key="k")
+        before = batch.heard_at - timedelta(days=1)
+        if again:
+            assert batches.take_over(batch.id, before) == timedelta()
+        else:
+            assert batches.cancel_abandoned(before) == 1
+        assert batches.by_key("k") is None
 
 
 def test_a_batch_that_is_in_is_taken_over_by_nobody(

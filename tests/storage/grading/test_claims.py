@@ -335,6 +335,42 @@ def test_an_expired_lease_goes_back_to_the_queue(sessions: sessionmaker[Session]
     assert claim(sessions, submission_id).attempt == 2
 
 
+def test_after_the_clock_was_set_back_a_dead_workers_lease_ends_as_soon_as_ever(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    dead, living = submit(), submit()
+    for submission_id in (dead, living):
+        claim(sessions, submission_id)
+    with sessions.begin() as session:
+        session.execute(update(Submission).values(lease_until=later(86400)))
+        assert Claims(session).shorten(LEASE_S) == 2
+        assert Claims(session).shorten(LEASE_S) == 0
+        assert Claims(session).release_expired(3) == 0
+    with sessions.begin() as session:
+        session.execute(update(Submission).where(Submission.id == living).values(lease_until=later(9 * LEASE_S)))
+        assert Claims(session).release_expired(3, now=later(2 * LEASE_S + 1)) == 1
+    assert (read(sessions, dead).status, read(sessions, living).status) == (Status.QUEUED, Status.BUILDING)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "values", "due"),
+    [
+        (30, {}, False),
+        (7200, {}, True),
+        (7200, {"unsettled": 1}, False),
+        (3 * 86400, {"unsettled": 1}, True),
+    ],
+)
+def test_a_backoff_longer_than_any_is_one_from_before_the_clock_was_set_back(
+    sessions: sessionmaker[Session], submit: Submit, ahead_s: float, values: dict[str, Any], due: bool
+) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        session.execute(update(Submission).values(not_before=later(ahead_s), **values))
+        found = Claims(session).claim_next("build", ["cpu"], "w", LEASE_S)
+    assert (None if found is None else found.submission_id) == (submission_id if due else None)
+
+
 def test_a_renewed_lease_does_not_expire(sessions: sessionmaker[Session], submit: Submit) -> None:
     work = claim(sessions, submit())
     with sessions.begin() as session:
