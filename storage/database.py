@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,39 +19,32 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, make_url, text
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from runtime.settings import Settings
 from storage.metrics.counters import forget_noted, write_noted
+from storage.postgresql import postgresql_engine
 
 __all__ = ["CommitMark", "alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
 
 BUSY_TIMEOUT_S: Final = 30.0
-_RESTED_S: Final = 1.0
 _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
 
 
-def create_engine_for(settings: Settings, *, read_only: bool = False) -> Engine:
+def create_engine_for(settings: Settings, *, read_only: bool = False, bounded: bool = True) -> Engine:
     """Return an engine for ``settings.database_url``. Makes the folder of an SQLite file, not its schema.
 
     With ``read_only``, the engine refuses to write, and on PostgreSQL it commits each statement by itself. A
     transaction makes no difference to readers there, since each statement sees the data committed when it begins.
-    Raises ``ValueError`` for an SQLite database that is not a file.
+    ``bounded``: whether PostgreSQL ends statements and idle transactions after a minute. Raises ``ValueError`` for an
+    SQLite database that is not a file.
     """
     url = make_url(settings.database_url)
     # A statement has sources and keys as its parameters. The text of its error goes into logs and traces.
     options: Any = {"hide_parameters": True, "execution_options": {"read_only": True} if read_only else {}}
     if url.get_backend_name() != "sqlite":
-        isolation: Any = {"isolation_level": "AUTOCOMMIT"} if read_only else {}
-        engine = create_engine(url, **options, **isolation)
-        event.listen(engine, "handle_error", _hide_rows)
-        _ping_after_a_rest(engine)
-        if read_only:
-            event.listen(engine, "connect", _refuse_writes)
-        return engine
+        return postgresql_engine(url, read_only=read_only, bounded=bounded, options=options)
     if url.database in (None, "", ":memory:"):
         raise ValueError("an SQLite database must be a file: several processes share it")
     Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +103,7 @@ class CommitMark:
 
 def migrate(settings: Settings) -> None:
     """Bring the schema to the newest version. Several processes may call it at once."""
-    engine = create_engine_for(settings)
+    engine = create_engine_for(settings, bounded=False)  # a migration may take long, and others wait for it
     try:
         with _one_at_a_time(engine), engine.begin() as connection:
             config = alembic_config()
@@ -148,47 +140,6 @@ def _one_at_a_time(engine: Engine) -> Iterator[None]:
             yield
         finally:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
-
-
-def _ping_after_a_rest(engine: Engine) -> None:
-    """Ping a connection before its use, if it has been idle for ``_RESTED_S``.
-
-    The ping notices a server that was restarted meanwhile, before a caller sees an error. Connections in constant use
-    save the round trip, at the cost of an error or two at the restart.
-    """
-    dialect = engine.dialect
-
-    def used(_connection: object, record: ConnectionPoolEntry) -> None:
-        record.info["used_at"] = time.monotonic()
-
-    def wanted(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
-        if time.monotonic() - record.info["used_at"] < _RESTED_S:
-            return
-        try:
-            dialect.do_ping(connection)
-        except dialect.loaded_dbapi.Error as error:
-            raise InvalidatePoolError("the server has ended this connection") from error
-
-    event.listen(engine, "connect", used)
-    event.listen(engine, "checkin", used)
-    event.listen(engine, "checkout", wanted)
-
-
-def _hide_rows(context: ExceptionContext) -> None:
-    """Take the details out of an error's text. PostgreSQL writes the whole row there, or the values of a key."""
-    original, wrapped = context.original_exception, context.sqlalchemy_exception
-    primary = getattr(getattr(original, "diag", None), "message_primary", None)
-    if primary is None:
-        return
-    whole = str(original)
-    original.args = (primary,)
-    if wrapped is not None:
-        wrapped.args = (str(wrapped.args[0]).replace(whole, primary),)
-
-
-def _refuse_writes(connection: Any, _record: object) -> None:
-    connection.execute("SET default_transaction_read_only = on")
-    connection.commit()
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

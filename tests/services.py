@@ -81,6 +81,22 @@ class PostgresqlServer:
         probe = lambda: psycopg.connect(self.conninfo, connect_timeout=2).close()  # noqa: E731 - one expression
         _wait(self._process, self._folder / "log", probe, psycopg.Error)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile it takes connections, and neither it nor any of its sessions answers."""
+        server = self._process.pid
+        pids = [server, *map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
+        self._signal(pids, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(pids, signal.SIGCONT)
+
+    def _signal(self, pids: list[int], number: signal.Signals) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # a session that has just ended
+                os.kill(pid, number)
+
     def stop(self, how: signal.Signals) -> None:
         """SIGINT is PostgreSQL's fast shutdown, SIGQUIT the immediate one, after which it recovers from its log."""
         _stop(self._process, how)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import Annotated
 
+from anyio import CapacityLimiter
 from fastapi import Depends, Query, Request
 from prometheus_client import CollectorRegistry
 from sqlalchemy.orm import Session
@@ -34,6 +35,8 @@ __all__ = [
 
 MAX_WAIT_S = 300.0
 _BATCH_INTERVAL_S = 0.5
+_PROBES = 4
+"""Checks of the readiness at once. Each has a thread, also where its caller has gone."""
 
 
 class Services:
@@ -54,6 +57,7 @@ class Services:
         self.problems: Mapping[str, Problem] = {}
         self.started = False
         self._catalogues = Catalogues({})
+        self.probes = CapacityLimiter(_PROBES)
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))

@@ -18,7 +18,7 @@ from runtime.settings import Settings
 from tests.api.conftest import PROBLEM_IDS, assert_problem
 from tests.api.inmemory import running
 from tests.api.seeds import Seeds
-from tests.services import free_port, running_redis
+from tests.services import free_port, running_postgresql, running_redis
 
 
 def reasons(http: httpx.Client) -> dict[str, str]:
@@ -74,6 +74,26 @@ def test_a_broker_that_hangs_keeps_nobody(tmp_path: Path) -> None:
                 assert http.post("/api/v1/submissions", json=body).status_code == 202
             told = http.get("/readyz").json()["degraded"]
             assert not any("broker" in each for each in told)
+
+
+def test_a_database_that_stops_answering_keeps_no_answer_about_it(tmp_path: Path) -> None:
+    with running_postgresql() as server:
+        settings = Settings(
+            data_dir=tmp_path / "data",
+            problems_dir=Path("reference_models"),
+            database_url=f"{server.url}/postgres",
+        )
+        app = create_app(settings)
+        with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+            assert http.get("/readyz").status_code == 200
+            with server.paused():
+                begin = time.monotonic()
+                for _ in range(2):
+                    assert set(reasons(http)) in ({"time"}, {"database"})
+                assert http.get("/static/style.css").status_code == 200
+                assert time.monotonic() - begin < 3 * 4
+            time.sleep(1.5)  # until the threads that were given up have their answers
+            assert http.get("/readyz").status_code == 200
 
 
 @pytest.fixture

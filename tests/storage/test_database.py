@@ -124,7 +124,7 @@ def test_an_engine_for_reading_refuses_to_write_and_sees_what_was_committed(
 def test_a_connection_that_ended_while_nobody_used_it_is_replaced(
     new_postgresql_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
-    monkeypatch.setattr("storage.database._RESTED_S", 0.0)
+    monkeypatch.setattr("storage.postgresql._RESTED_S", 0.0)
     settings = Settings(database_url=new_postgresql_database())
     engine, other = create_engine_for(settings, read_only=read_only), create_engine_for(settings)
     with engine.connect() as connection:
