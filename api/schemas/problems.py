@@ -36,6 +36,12 @@ class ReferenceTable(_Table):
     row_independent: bool = Field(
         default=False, description="Whether rows do not influence each other, so that slices of rows save memory."
     )
+    whole_inputs: list[int] = Field(
+        default=[], max_length=64, description="Arguments of `forward` that each slice of rows needs as a whole."
+    )
+    pooled: Literal["", "mean", "sum"] = Field(
+        default="", description="How the outputs follow from those of slices of rows, where they do."
+    )
     tf32: bool = Field(
         default=True, description="Whether convolutions and recurrent layers may round to TF32, as PyTorch lets them."
     )

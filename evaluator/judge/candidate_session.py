@@ -269,7 +269,7 @@ class SessionContext:
             self.blocks,
             self.tolerances,
             self.device.generator,
-            self.device.slice_elements if self.problem.row_independent else None,
+            self.device.slice_elements if self.problem.in_slices else None,
             usual,
         )
 
@@ -389,9 +389,9 @@ class CandidateSession:
             outcome.gradients = Gradients.NOT_CHECKED
 
     @property
-    def first_slice(self) -> tuple[int, int] | None:
-        """The rows of large tensors that are compared first; ``None`` for all rows."""
-        return self._verifier.commitments.first_slice
+    def slices(self) -> Sequence[tuple[int, int] | None]:
+        """The rows of large tensors that are compared at a time; one ``None`` for all rows."""
+        return self._verifier.commitments.slices
 
     def verify(self) -> None:
         """Run the forward trials, then the gradient trials, and set the gradient result. Raises ``Concluded`` for a

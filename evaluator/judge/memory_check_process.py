@@ -44,7 +44,7 @@ def planned(asked: dict[str, Any], device: CpuDevice) -> dict[str, Any]:
     except (ProblemError, SystemExit) as error:
         return {"planned_bytes": None, "room_bytes": None, "lean": False, "scale": None, "message": str(error)}
     capacity = cuda_capacity(asked["total_bytes"])
-    sliced = problem.row_independent and signature.rows is not None
+    sliced = problem.in_slices and signature.sliced_rows is not None
     gradients = problem.gradient_policy != "none" and signature.differentiable
     plan = draft_plan(
         signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS, candidates=1

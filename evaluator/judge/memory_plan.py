@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from evaluator.errors import DoesNotFit, GroupDoesNotFit
-from evaluator.judge.correctness.reference import Signature
 from evaluator.judge.device.device import Capacity
+from evaluator.judge.signature import Signature
 from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
 
 __all__ = ["PRECHECK_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]

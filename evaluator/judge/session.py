@@ -263,7 +263,7 @@ class Session:
         plan = plan_memory(
             signature,
             device.capacity(),
-            sliced=problem.row_independent and signature.rows is not None,
+            sliced=problem.in_slices and signature.sliced_rows is not None,
             gradients=training,
             limit=config.limits.device_memory_bytes,
             contexts=self._contexts,
@@ -446,9 +446,9 @@ class Session:
     def _choose_inputs(self) -> None:
         """Decide what is planted in mixed inputs, and the kind of inputs of timed calls. A mode without a conclusive
         kind is not timed."""
-        common, sampling = self._context, self._config.sampling
+        common, sampling, slices = self._context, self._config.sampling, self._candidate_sessions[0].slices
         with self._attributing(*self._active):  # the memory may be a candidate's
-            note = settle_tolerances(common, self._candidate_sessions[0].first_slice)
+            note = settle_tolerances(common, slices[0])
         for outcome in self._outcomes:
             outcome.details["tolerances"] = asdict(common.tolerances)
             outcome.note_once([note] if note else [])
@@ -458,12 +458,12 @@ class Session:
         if common.problem_key in USUAL_PROBLEMS:
             common.sampled = usual_kinds(common.source, modes) if sampling.max_samples else {}
             return
-        is_finite = partial(common.reference.is_finite_on, gradients=CallMode.BACKWARD in modes)
+        is_finite = partial(common.reference.is_finite_on, gradients=CallMode.BACKWARD in modes, slices=slices)
         with self._attributing(*self._active):  # the memory may be a candidate's
             usual = common.source.plant_what_stays_finite(common.reference.signature.input_tensors, is_finite)
         if not sampling.max_samples:
             return
-        kinds = timed_kinds(common.reference, common.source, self._candidate_sessions[0].first_slice, modes)
+        kinds = timed_kinds(common.reference, common.source, slices[0], modes)
         # In float16 slightly larger values are infinite, so this is checked each time.
         USUAL_PROBLEMS.note(
             common.problem_key, usual=usual and kinds.usual and not common.reference.signature.overflows_soon

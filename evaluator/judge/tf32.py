@@ -24,10 +24,11 @@ from evaluator.config import EvalConfig
 from evaluator.judge.candidate_session import SessionContext
 from evaluator.judge.correctness.limits import scale_of
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
-from evaluator.judge.correctness.reference import GradientSlice, Reference, Signature
+from evaluator.judge.correctness.reference import GradientSlice, Reference
 from evaluator.judge.correctness.tolerances import SettledTolerance, Tolerances
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.inputs.informative_kinds import cloned, draw_call
+from evaluator.judge.signature import Signature
 from evaluator.problems.problem import Problem, Tolerance
 
 __all__ = ["one_digit", "relative_error", "rounded_to_tf32", "settle_tolerances", "tolerances_as_stated"]

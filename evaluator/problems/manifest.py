@@ -14,6 +14,7 @@ from evaluator.problems.module_constants import constants, integers
 from evaluator.problems.problem import (
     GRADIENT_POLICIES,
     INPUT_DOMAINS,
+    POOLED,
     WHOLE_BELOW,
     KernelBenchIdentity,
     Problem,
@@ -46,6 +47,8 @@ FIELDS: Final = frozenset(
         "rules",
     }
 )
+_REFERENCE: Final = ("row_independent", "whole_inputs", "pooled", "tf32")
+_MOST_WHOLE: Final = 64
 _SIZE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _SHAPE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 MAX_SHAPES: Final = 16
@@ -90,7 +93,8 @@ def _defined_names(module: ast.Module) -> set[str]:
 
 def _parse_manifest(problem_id: str, source: str, module: ast.Module, manifest: Mapping[str, Any]) -> Problem:
     _refuse_unknown(manifest, FIELDS)
-    sizes, reference = _sizes(manifest.get("sizes")), _table(manifest, "reference", ["row_independent", "tf32"])
+    sizes, reference = _sizes(manifest.get("sizes")), _table(manifest, "reference", _REFERENCE)
+    whole_inputs, pooled = _slices(reference)
     return Problem(
         id=problem_id,
         title=_text(manifest, "title"),
@@ -104,6 +108,8 @@ def _parse_manifest(problem_id: str, source: str, module: ast.Module, manifest: 
         ),
         input_domain=_choice(_table(manifest, "inputs", ["domain"]), "domain", INPUT_DOMAINS, default="real"),
         row_independent=_flag(reference, "row_independent"),
+        whole_inputs=whole_inputs,
+        pooled=pooled,
         tf32=_flag(reference, "tf32", usual=True),
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
@@ -304,6 +310,19 @@ def _flag(table: Mapping[str, Any], name: str, *, usual: bool = False) -> bool:
     if not isinstance(value, bool):
         raise ProblemError(f"{name} must be true or false, not {value!r}")
     return value
+
+
+def _slices(reference: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
+    """Return the arguments that each slice of rows needs as a whole, and how outputs pool the slices' own."""
+    whole = reference.get("whole_inputs", [])
+    if not isinstance(whole, list | tuple) or any(type(place) is not int for place in whole):
+        raise ProblemError("reference.whole_inputs must be a list of numbers of arguments")
+    if any(not 0 <= place < _MOST_WHOLE for place in whole):
+        raise ProblemError(f"reference.whole_inputs must be numbers of arguments, from 0 to {_MOST_WHOLE - 1}")
+    pooled = _choice(reference, "pooled", POOLED, default="") if reference.get("pooled", "") != "" else ""
+    if _flag(reference, "row_independent") and (whole or pooled):
+        raise ProblemError("reference.row_independent: rows are not, where slices have whole inputs or are pooled")
+    return tuple(sorted(set(whole))), pooled
 
 
 def _sizes(value: object) -> dict[str, Size]:

@@ -22,6 +22,7 @@ from evaluator.source_rules.rules import NO_RULES, Rules
 __all__ = [
     "GRADIENT_POLICIES",
     "INPUT_DOMAINS",
+    "POOLED",
     "WHOLE_BELOW",
     "KernelBenchIdentity",
     "Problem",
@@ -34,6 +35,9 @@ GRADIENT_POLICIES: Final = ("check", "require", "none")
 
 INPUT_DOMAINS: Final = ("real", "as_written")
 """``real``: any finite value is a fair input. ``as_written``: only the inputs of ``get_inputs``."""
+
+POOLED: Final = ("mean", "sum")
+"""How outputs follow from those of slices of rows, where they have no rows themselves."""
 
 WHOLE_BELOW: Final = 10**16
 """The bound of whole numbers in sizes and shapes.
@@ -74,7 +78,9 @@ class Problem:
     """A reference with its sizes, tolerances and policy. Torch-free; the judge executes ``source``.
 
     ``row_independent``: slices along the first dimension of every tensor input and output do not influence each other.
-    So the judge may compute the reference slice by slice. ``tf32``: convolutions and recurrent layers may round to TF32
+    So the judge may compute the reference slice by slice. ``whole_inputs``: it may do so if each slice has all of these
+    arguments of ``forward`` (the second matrix of a product). ``pooled``: it may do so where the outputs are the
+    ``mean`` or the ``sum`` of those of all rows (a loss). ``tf32``: convolutions and recurrent layers may round to TF32
     on a GPU, as PyTorch's defaults let them. ``baselines``: lower precisions in which the reference may be
     measured, besides eager and compiled. ``vettings``: findings about some versions of it, at some precisions; they are
     no part of its definition.
@@ -90,6 +96,8 @@ class Problem:
     gradient_policy: str = "check"
     input_domain: str = "real"
     row_independent: bool = False
+    whole_inputs: tuple[int, ...] = ()
+    pooled: str = ""
     tf32: bool = True
     tags: tuple[str, ...] = ()
     kernelbench: KernelBenchIdentity | None = None
@@ -110,13 +118,18 @@ class Problem:
         content = self.to_dict()
         for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
-        for younger in ("limits", "shapes", "held_out_salt", "rules"):  # than some versions
+        for younger in ("limits", "shapes", "held_out_salt", "rules", "whole_inputs", "pooled"):  # than some versions
             if not content[younger]:
                 del content[younger]
         if content["tf32"] and not self.convolves:  # no verdict of theirs depends on it
             del content["tf32"]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def in_slices(self) -> bool:
+        """Whether the judge may compute the reference in slices of rows."""
+        return self.row_independent or bool(self.whole_inputs or self.pooled)
 
     @cached_property
     def convolves(self) -> bool:
@@ -256,6 +269,7 @@ class Problem:
         fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
         fields["tags"] = tuple(fields["tags"])
         fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
+        fields["whole_inputs"] = tuple(fields.get("whole_inputs", ()))
         fields["limits"] = dict(fields.get("limits", {}))
         fields["shapes"] = {
             size: {name: Shape(shape["use"], _as_given(shape["values"])) for name, shape in shapes.items()}

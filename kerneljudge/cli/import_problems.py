@@ -167,7 +167,7 @@ def _vetted(imported: Imported, show: Show) -> Imported:
 
 def _slices(admission: Admission) -> list[str]:
     problem = admission.problem
-    return ["judged in slices of rows"] if problem is not None and problem.row_independent else []
+    return ["judged in slices of rows"] if problem is not None and problem.in_slices else []
 
 
 def _refusal(admission: Admission) -> list[str]:

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evaluator.dtypes import as_reals, as_signed, rows_of, tensor_on
+from evaluator.dtypes import as_reals, as_signed, in_double, rows_of, tensor_on
 from evaluator.judge.correctness.fingerprint import Fingerprinter
-from evaluator.judge.correctness.reference import Signature
 from evaluator.judge.errors import Violation
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
+from evaluator.judge.signature import Signature
 from evaluator.protocol.control_page import CallReport, Location, LocationKind
 from evaluator.protocol.shared_memory import Block, TensorSpec
 
@@ -140,9 +140,9 @@ class Commitments:
         return len(self._slices) > 1
 
     @property
-    def first_slice(self) -> tuple[int, int] | None:
-        """The rows of the first slice; ``None`` for everything."""
-        return self._slices[0]
+    def slices(self) -> Sequence[tuple[int, int] | None]:
+        """The rows of each slice; one ``None`` for everything."""
+        return self._slices
 
     def may_spot_check(self, *, gradients: bool) -> bool:
         """Whether row sampling is enough for one call among many. Rows must be independent of each other, and enough of
@@ -338,11 +338,12 @@ class Commitments:
             (name, index, number)
             for name, tensors in blocks.items()
             for index in range(len(tensors))
-            for number in range(len(self._cuts(name)))
+            for number in range(len(self._cuts(name, index)))
         ]
         self._order.shuffle(places)
         parts = {
-            (name, index, number): self._slice(name, blocks[name][index], number) for name, index, number in places
+            (name, index, number): self._slice(name, index, blocks[name][index], number)
+            for name, index, number in places
         }
         small = {
             (name, index, number)
@@ -356,11 +357,18 @@ class Commitments:
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
 
-    def _cuts(self, name: str) -> list[tuple[int, int] | None]:
-        return [None] if name == "weight_gradients" else self._slices
+    def _cuts(self, name: str, index: int) -> list[tuple[int, int] | None]:
+        """Return the slices of a tensor: the whole of it alone, where every slice of a call has to do with all."""
+        signature = self._signature
+        whole = {
+            "inputs": index in signature.whole_inputs,
+            "input_gradients": index in signature.whole_gradients,
+            "weight_gradients": True,
+        }
+        return [None] if whole.get(name, bool(signature.pooled)) else self._slices
 
-    def _slice(self, name: str, tensor: torch.Tensor, number: int) -> torch.Tensor:
-        cut = self._cuts(name)[number]
+    def _slice(self, name: str, index: int, tensor: torch.Tensor, number: int) -> torch.Tensor:
+        cut = self._cuts(name, index)[number]
         return tensor if cut is None else tensor[cut[0] : cut[1]]
 
     def compared(self, commitment: Commitment) -> range:
@@ -381,8 +389,9 @@ class Commitments:
             if given is not None and not same_bits(given, commitment.picks[name, index]):
                 raise Violation(_CHANGED[name].format(index=index))
             return commitment.kept[name, index]
-        tensor = self._blocks[name].tensors[index]
-        part, place = self._slice(name, tensor, number), (name, index, number)
+        tensor, cuts = self._blocks[name].tensors[index], self._cuts(name, index)
+        number = min(number, len(cuts) - 1)  # all slices have the whole of a tensor that is not cut
+        part, place = self._slice(name, index, tensor, number), (name, index, number)
         if place in commitment.copies:
             copy = commitment.copies[place]
             # Inputs were taken back at "done", when the candidate's were checked (see ``pick``).
@@ -393,7 +402,7 @@ class Commitments:
         else:
             copy = part.clone(memory_format=torch.contiguous_format)
             unchanged = self._fingerprints.of(copy) == commitment.fingerprints[place]
-        if not unchanged or not _agrees(copy, commitment, (name, index), self._cuts(name)[number]):
+        if not unchanged or not _agrees(copy, commitment, (name, index), cuts[number]):
             raise Violation(_CHANGED[name].format(index=index))
         return copy if name in INPUT_BLOCKS else as_reals(copy)
 
@@ -402,8 +411,15 @@ class Commitments:
         return self._arguments(lambda index: self.private(commitment, "inputs", index, number))
 
     def upstream_slice(self, commitment: Commitment, number: int) -> list[torch.Tensor]:
-        """Return private copies of the upstream gradients in one slice."""
-        return [self.private(commitment, "upstream", index, number) for index in self._indexes("upstream")]
+        """Return private copies of the upstream gradients in one slice; of a mean, the slice's share of them, in double
+        precision."""
+        found = [self.private(commitment, "upstream", index, number) for index in self._indexes("upstream")]
+        share = self.share(number)
+        return found if share == 1.0 else [in_double(gradient) * share for gradient in found]
+
+    def share(self, number: int) -> float:
+        """Return the weight of slice ``number`` in pooled outputs."""
+        return self._signature.share_of(self._slices[number])
 
     def inputs(self, commitment: Commitment) -> list[Any]:
         """Return the arguments of a call in all rows; with row sampling, copies of the sampled rows fill the others."""
@@ -421,11 +437,12 @@ class Commitments:
         ]
 
     def _all_rows(self, commitment: Commitment, name: str, index: int) -> torch.Tensor:
-        parts = [self.private(commitment, name, index, number) for number in self.compared(commitment)]
         if commitment.rows is None:
-            return torch.cat([as_signed(part) for part in parts]).view(parts[0].dtype)
-        count = len(self._blocks[name].tensors[index])
-        return rows_of(parts[0], torch.arange(count, device=parts[0].device) % len(parts[0]))
+            numbers = range(len(self._cuts(name, index)))
+            parts = [self.private(commitment, name, index, number) for number in numbers]
+            return torch.cat([as_signed(part) for part in parts]).view(parts[0].dtype) if len(parts) > 1 else parts[0]
+        sampled, count = self.private(commitment, name, index, 0), len(self._blocks[name].tensors[index])
+        return rows_of(sampled, torch.arange(count, device=sampled.device) % len(sampled))
 
     def _indexes(self, name: str) -> range:
         return range(len(self._blocks[name].tensors))
@@ -478,7 +495,7 @@ def _spot_check_rows(signature: Signature, slices: Sequence[tuple[int, int] | No
     """Return the number of secret rows for row sampling, at most one slice. 0 where rows depend on each other, or where
     comparing everything takes no longer."""
     rows = signature.rows
-    if slice_elements is None or not rows or _elements(signature) < _SPOT_CHECK_FROM * slice_elements:
+    if slice_elements is None or not rows or _elements(signature.tensors) < _SPOT_CHECK_FROM * slice_elements:
         return 0
     shortest = max(1, min(math.prod(spec.shape[1:]) for spec in signature.tensors))
     enough = max(_SPOT_CHECK_ROWS, math.ceil(_SPOT_CHECK_ELEMENTS / shortest))
@@ -486,15 +503,15 @@ def _spot_check_rows(signature: Signature, slices: Sequence[tuple[int, int] | No
     return found if 2 * found <= rows else 0
 
 
-def _elements(signature: Signature) -> int:
-    """Return the number of elements of the largest input or output tensor."""
-    return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in signature.tensors), default=0)
+def _elements(tensors: Sequence[TensorSpec]) -> int:
+    """Return the number of elements of the largest of these tensors."""
+    return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
 
 
 def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
     """Yield ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or
     not needed."""
-    rows, elements = signature.rows, _elements(signature)
+    rows, elements = signature.sliced_rows, _elements(signature.sliced_tensors)
     if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
         yield None
         return

@@ -34,7 +34,7 @@ class NativeGradients:
         self._reference = reference
         self._slices = slices
         self._slice_of = slice_of
-        self._weights: list[torch.Tensor | None] = [None] * len(reference.signature.weights)
+        self._weights: list[torch.Tensor | None] = [None] * reference.signature.summed_gradients
         self._summed: set[int] = set()
 
     def of_slice(

@@ -22,11 +22,12 @@ from evaluator.judge.device.device import Device, working_on
 from evaluator.judge.inputs.parameters import Values, constants_of
 from evaluator.judge.inputs.relations import related_of
 from evaluator.judge.inputs.seeding import SECRET_SEEDS, seed_generators
+from evaluator.judge.signature import Signature
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import MAX_TENSORS
 from evaluator.protocol.shared_memory import TensorSpec, shares_elements
 
-__all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
+__all__ = ["NUDGE", "GradientSlice", "Reference"]
 
 _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
 _CHOICES: Final = {
@@ -82,62 +83,12 @@ _OTHERWISE: Final = 0.25
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True)
-class Signature:
-    """Shapes and dtypes of a problem at one size and precision, found without computing it.
-
-    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of another argument. ``buffers``:
-    those with floating-point values that belong to the model's state. ``products``: whether it has matrix products.
-    ``chooses``: whether it has operators that return the index of one of several numbers. ``takes_largest``: whether it
-    takes the largest or smallest of several.
-    """
-
-    inputs: tuple[Any, ...]
-    outputs: tuple[TensorSpec, ...]
-    weights: tuple[tuple[str, TensorSpec], ...]
-    buffers: tuple[tuple[str, TensorSpec], ...]
-    differentiable: bool
-    products: bool
-    chooses: bool = False
-    takes_largest: bool = False
-    """Whether operators take the largest or smallest of several numbers."""
-    rounds_to_tf32: bool = False
-    """Whether it has convolutions or recurrent layers of float32 numbers, which torch lets round to TF32 on a GPU."""
-
-    @property
-    def input_tensors(self) -> tuple[TensorSpec, ...]:
-        return tuple(value for value in self.inputs if isinstance(value, TensorSpec))
-
-    @property
-    def tensors(self) -> tuple[TensorSpec, ...]:
-        """All inputs and outputs that are tensors."""
-        return (*self.input_tensors, *self.outputs)
-
-    @property
-    def overflows_soon(self) -> bool:
-        """Whether any tensor is float16."""
-        specs = [*self.tensors, *(spec for _, spec in (*self.weights, *self.buffers))]
-        return any(spec.torch_dtype is torch.float16 for spec in specs)
-
-    @property
-    def float_inputs(self) -> tuple[TensorSpec, ...]:
-        """Inputs with gradients, real or complex; their gradients are contiguous."""
-        return tuple(spec.contiguous for spec in self.input_tensors if spec.is_differentiable)
-
-    @property
-    def rows(self) -> int | None:
-        """The common first extent of all input and output tensors; ``None`` where they differ."""
-        extents = {spec.shape[:1] for spec in self.tensors}
-        if not self.input_tensors or len(extents) != 1 or () in extents:
-            return None
-        return extents.pop()[0]
-
-
 @dataclass
 class GradientSlice:
     """Outputs and gradients of one slice, as in ``as_reals``. Lists run over outputs, float inputs and weights.
 
-    ``None`` stands for a gradient that the reference itself does not have.
+    ``None`` stands for a gradient that the reference itself does not have. The gradient of an input that each slice
+    needs as a whole is a sum over slices, as those of weights are: it is behind these, and ``None`` among the inputs.
     """
 
     outputs: list[torch.Tensor]
@@ -155,6 +106,7 @@ class Reference:
         self._asks_limits = "finfo" in problem.source and _NAMES_DOUBLE.search(problem.source) is None
         self._device = device.torch_device
         self._dtype: torch.dtype = getattr(torch, precision)
+        self._whole_inputs, self._pooled = problem.whole_inputs, problem.pooled
         self._model: torch.nn.Module | None = None
         self._model64: torch.nn.Module | None = None
         self._problem_key = (problem.id, problem.version, size)
@@ -262,18 +214,34 @@ class Reference:
         """Return outputs and gradients in float64."""
         assert self._model64 is not None
         with self._exactly():
-            return _differentiate(
+            return self._differentiate(
                 self._model64, [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream], exact=True
             )
 
     def native_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
         """Return outputs and gradients in the problem's precision."""
         assert self._model is not None
-        return _differentiate(self._model, inputs, upstream)
+        return self._differentiate(self._model, inputs, upstream)
 
-    def is_finite_on(self, tensors: Sequence[torch.Tensor], *, gradients: bool) -> bool:
+    def _differentiate(
+        self, model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], *, exact: bool = False
+    ) -> GradientSlice:
+        found = _differentiate(model, inputs, upstream, exact=exact)
+        for index in self.signature.whole_gradients:
+            found.weights.append(found.inputs[index])
+            found.inputs[index] = None
+        return found
+
+    def is_finite_on(
+        self, tensors: list[torch.Tensor], *, gradients: bool, slices: Sequence[tuple[int, int] | None] = (None,)
+    ) -> bool:
         """Whether floating-point outputs, and ``gradients`` if requested, are finite in the problem's precision, and
-        far from infinity. ``tensors``: the tensor inputs, which may be written to."""
+        far from infinity. ``tensors``: the tensor inputs, which may be written to. ``slices``: the rows to compute at
+        a time, where these are not independent."""
+        cuts = (None,) if self.signature.rows is not None else slices
+        return all(self._is_finite_on(self.signature.rows_of_inputs(tensors, cut), gradients=gradients) for cut in cuts)
+
+    def _is_finite_on(self, tensors: Sequence[torch.Tensor], *, gradients: bool) -> bool:
         assert self._model is not None
         given = iter(tensors)
         values = [
@@ -326,7 +294,7 @@ class Reference:
         upstream64 = [in_double(gradient) for gradient in upstream]
         for moved in _moved(inputs, relative, generator):
             with self._exactly():
-                yield _differentiate(self._model64, moved, upstream64, exact=True)
+                yield self._differentiate(self._model64, moved, upstream64, exact=True)
 
     def rounded_gradients(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
@@ -338,7 +306,7 @@ class Reference:
         values, upstream64 = [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream]
         for _ in range(_ROUNDED_RUNS):
             with self._exactly(), _SoftmaxRounded(self._rounding, generator), _Rounded(relative, generator):
-                found = _differentiate(self._model64, values, upstream64, exact=True)
+                found = self._differentiate(self._model64, values, upstream64, exact=True)
             yield found
 
     def gradients_beside_zero(
@@ -351,7 +319,7 @@ class Reference:
         for sign in (1.0, -1.0, *[None] * _RANDOM_SIDES):
             moved = [_beside_zero(value, sign, generator) for value in inputs]
             with self._exactly():
-                yield _differentiate(self._model64, moved, upstream64, exact=True)
+                yield self._differentiate(self._model64, moved, upstream64, exact=True)
 
     def nudged_outputs(self, inputs: Sequence[Any], generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
         """Yield float64 outputs three times, at inputs and weights that are moved by about ``NUDGE`` of each. Their
@@ -372,7 +340,7 @@ class Reference:
             moved = [_nudged(in_double(value), generator) for value in inputs]
             moved_upstream = [_nudged(in_double(gradient), generator) for gradient in upstream]
             with self._exactly(), self._nudged_weights(generator):
-                found = _differentiate(self._model64, moved, moved_upstream, exact=True)
+                found = self._differentiate(self._model64, moved, moved_upstream, exact=True)
             yield found
 
     @contextlib.contextmanager
@@ -426,6 +394,12 @@ class Reference:
             chooses=seen.chooses,
             takes_largest=seen.takes_largest,
             rounds_to_tf32=seen.convolves or any(isinstance(part, torch.nn.RNNBase) for part in model.modules()),
+            whole_inputs=frozenset(
+                sum(isinstance(before, torch.Tensor) for before in arguments[:place])
+                for place, value in enumerate(arguments)
+                if place in self._whole_inputs and isinstance(value, torch.Tensor)
+            ),
+            pooled=self._pooled,
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any, Final
@@ -25,6 +25,8 @@ from evaluator.judge.correctness.sensitivity import BesideZero, Rounding, Sensit
 from evaluator.judge.correctness.steps import Steps
 from evaluator.judge.correctness.tolerances import Tolerances, tolerance_of
 from evaluator.judge.inputs.drawing import Variant
+from evaluator.judge.pooled_outputs import PooledOutputs
+from evaluator.judge.signature import Signature
 from evaluator.problems.problem import Tolerance
 from evaluator.protocol.control_page import CallReport
 from evaluator.protocol.shared_memory import Block, TensorSpec
@@ -105,6 +107,9 @@ class Verifier:
         Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
         of_all = cache(partial(self._native_of_all_rows, commitment, gradients=False))
+        if self._reference.signature.pooled:
+            self._add_pooled(tallies, commitment, None, of_all, with_native=with_native)
+            return self._judge(tallies, [], variant)
 
         def add(number: int) -> None:
             given = partial(self.commitments.input_slice, commitment, number)
@@ -115,7 +120,16 @@ class Verifier:
             saturated = cache(lambda: self._reference.saturated_outputs(given()))
             all_rows = partial(_outputs_of, partial(self._of_these_rows, of_all, commitment, number))
             self._add_outputs(
-                tallies, commitment, number, values, exact, own, all_rows, saturated, with_native=with_native
+                self._reference,
+                tallies,
+                commitment,
+                number,
+                values,
+                exact,
+                own,
+                all_rows,
+                saturated,
+                with_native=with_native,
             )
 
         for number in self.commitments.compared(commitment):
@@ -134,7 +148,9 @@ class Verifier:
             for index, spec in enumerate(signature.float_inputs)
         ]
         weights = [_tally(_gradient_of(name), spec, None) for name, spec in signature.weights]
-        exact_weights: list[torch.Tensor | None] = [None] * len(weights)
+        summed = _summed(signature)
+        exact_sums: list[torch.Tensor | None] = [None] * len(summed)
+        pooled: list[torch.Tensor | None] = [None] * (len(outputs) if signature.pooled else 0)
         expected: set[str] = set()
         influence: dict[int, float] = {}
         numbers = self.commitments.compared(commitment)
@@ -156,21 +172,28 @@ class Verifier:
             values, upstream = slice_of(number)
             exact = self._reference.exact_gradients(values, upstream)
             own = native_gradients.of_slice(number, values, upstream)
-            accumulate(exact_weights, exact.weights)
+            accumulate(exact_sums, exact.weights)
             saturated = cache(lambda: self._reference.saturated_gradients(*slice_of(number)))
             all_rows = partial(self._of_these_rows, of_all, commitment, number)
-            self._add_outputs(
-                outputs,
-                commitment,
-                number,
-                values,
-                exact.outputs,
-                lambda: own().outputs,
-                partial(_outputs_of, all_rows),
-                partial(_outputs_of, saturated),
-                with_native=with_native,
-            )
+            if pooled:
+                share = self.commitments.share(number)
+                accumulate(pooled, [output * share for output in exact.outputs])
+            else:
+                self._add_outputs(
+                    self._reference,
+                    outputs,
+                    commitment,
+                    number,
+                    values,
+                    exact.outputs,
+                    lambda: own().outputs,
+                    partial(_outputs_of, all_rows),
+                    partial(_outputs_of, saturated),
+                    with_native=with_native,
+                )
             for index, tally in enumerate(inputs):
+                if index in signature.whole_gradients:
+                    continue
                 right = exact.inputs[index]
                 if right is None:
                     if report.present >> (1 + index) & 1:  # where nothing flows back, nothing but zeros may
@@ -210,25 +233,33 @@ class Verifier:
 
         for number in numbers:
             add(number)
-        for index, share in influence.items():
-            self.influence[index] = max(share, self.influence.get(index, 0.0))
-        for index, tally in enumerate(weights):
-            right = exact_weights[index]
+        if pooled:
+            known = [output for output in pooled if output is not None]
+            self._add_pooled(outputs, commitment, known, of_all, with_native=with_native)
+        for index, (block, place) in enumerate(summed):
+            right, is_input = exact_sums[index], block == "input_gradients"
+            tally = inputs[place] if is_input else weights[place]
+            is_there = bool(report.present >> (1 + place + (0 if is_input else len(inputs))) & 1)
+            if is_input:
+                influence[place] = 0.0 if right is None else int((right != 0).sum()) / max(1, right.numel())
             if right is None:
+                if is_input and is_there:  # as above
+                    actual = self.commitments.private(commitment, block, place, 0)
+                    nothing = torch.zeros_like(actual, dtype=torch.float64)
+                    tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerances.gradients))
                 continue
             native = partial(native_gradients.of_weight, index, right)
-            is_there = bool(report.present >> (1 + len(inputs) + index) & 1)
             # The gradient of a bias before a normalisation is nothing but rounding, and a candidate without it is
             # right.
             if bool((right != 0).any()) and (is_there or not is_rounding(right, (native() - right).abs_())):
                 expected.add(tally.name)
             if is_there:
-                actual = self.commitments.private(commitment, "weight_gradients", index, 0)
+                actual = self.commitments.private(commitment, block, place, 0)
                 by_rows = partial(sensitivity.near_weight, index)
-                by_all = partial(sensitivity.of_weight, index, exact_weights)
-                terms = partial(all_terms.of_weight, index, exact_weights)
+                by_all = partial(sensitivity.of_weight, index, exact_sums)
+                terms = partial(all_terms.of_weight, index, exact_sums)
                 kinds = (rounding, beside) if at_zero else (rounding,)
-                first = [partial(kind.of_weight, index, exact_weights) for kind in kinds]
+                first = [partial(kind.of_weight, index, exact_sums) for kind in kinds]
                 if at_zero:
                     actual = _where_defined(actual, right, native())
                 moves = [*first, by_rows, by_all]
@@ -244,13 +275,36 @@ class Verifier:
                     saturated=partial(_weight_of, saturated_weights, index),
                     terms=terms,
                 )
+        for place, share in influence.items():
+            self.influence[place] = max(share, self.influence.get(place, 0.0))
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
         return findings
 
+    def _add_pooled(
+        self,
+        tallies: Sequence[Tally],
+        commitment: Commitment,
+        exact: Sequence[torch.Tensor] | None,
+        of_all: Callable[[], GradientSlice | None],
+        *,
+        with_native: bool,
+    ) -> None:
+        """Compare outputs that are means or sums over all slices. ``exact``: in float64, where they are known."""
+        given = partial(self.commitments.input_slice, commitment)
+        shares = [self.commitments.share(number) for number in self.commitments.compared(commitment)]
+        pooled = PooledOutputs(self._reference, shares, given)
+        if exact is None:
+            self._reference.detect_casts(given(0))
+            exact = pooled.exact_outputs([])
+        own, saturated = cache(partial(pooled.native_outputs, [])), cache(partial(pooled.saturated_outputs, []))
+        all_rows = partial(_outputs_of, of_all)
+        self._add_outputs(pooled, tallies, commitment, 0, [], exact, own, all_rows, saturated, with_native=with_native)
+
     def _add_outputs(
         self,
+        source: Reference | PooledOutputs,
         tallies: Sequence[Tally],
         commitment: Commitment,
         number: int,
@@ -291,11 +345,11 @@ class Verifier:
                     native = undetermined_where_lost(native, right, held[index])
                     found = compare_slice(actual, right, native, tolerance)
             if found.wrong and floating and _may_be_terms(actual, right, native, tolerance):
-                terms = terms or self._terms_of_outputs(values, exact)
+                terms = terms or self._terms_of_outputs(source, values, exact)
                 known = None, terms[index]
                 found = compare_slice(actual, right, native, tolerance, *known)
             if floating and 0 < found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total):
-                moves = moves or self._moves_of_outputs(values, exact)
+                moves = moves or self._moves_of_outputs(source, values, exact)
                 known = moves[index], known[1]
                 found = compare_slice(actual, right, native, tolerance, *known)
             if found.wrong and floating and not tally.wrong:
@@ -307,9 +361,11 @@ class Verifier:
             if found.wrong:
                 tally.examine(actual, right, native, tolerance, *known)
 
-    def _terms_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    def _terms_of_outputs(
+        self, source: Reference | PooledOutputs, values: Sequence[Any], exact: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
         """Return the magnitude of the terms that each element of the outputs is a sum of; ``None`` for integers."""
-        nudged = self._reference.nudged_outputs(values, self._generator())
+        nudged = source.nudged_outputs(values, self._generator())
         moves = _largest_moves(nudged, exact)
         # Next to a step an output jumps, which says nothing of its terms: none counts as larger than the rest.
         return [
@@ -317,10 +373,12 @@ class Verifier:
             for moved, right in zip(moves, exact, strict=True)
         ]
 
-    def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    def _moves_of_outputs(
+        self, source: Reference | PooledOutputs, values: Sequence[Any], exact: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
         """Return the largest movement of each output when the inputs are rounded otherwise; ``None`` for integers."""
         relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerances.stated.rtol)
-        return _largest_moves(self._reference.perturbed_outputs(values, relative, self._generator()), exact)
+        return _largest_moves(source.perturbed_outputs(values, relative, self._generator()), exact)
 
     def _add(
         self,
@@ -415,7 +473,7 @@ class Verifier:
         self, numbers: Sequence[int], slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]]
     ) -> GradientSlice | None:
         """Return the gradients of the weights alone, over all slices, with numbers held where they overflow."""
-        total: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
+        total: list[torch.Tensor | None] = [None] * self._reference.signature.summed_gradients
         for number in numbers:
             found = self._reference.saturated_gradients(*slice_of(number))
             if found is None:
@@ -457,7 +515,7 @@ class Verifier:
             return None
         cut = self.commitments.rows_compared(commitment, number)
         assert cut is not None
-        outputs = [output[cut[0] : cut[1]] for output in held.outputs]
+        outputs = self._reference.signature.rows_of_outputs(held.outputs, cut)
         inputs = [None if gradient is None else gradient[cut[0] : cut[1]] for gradient in held.inputs]
         return GradientSlice(outputs, inputs, held.weights)
 
@@ -528,6 +586,12 @@ class Verifier:
         """Return an empty tally for each output, named as in messages."""
         specs = self._reference.signature.outputs
         return [_tally(_output(index, specs), spec, rows) for index, spec in enumerate(specs)]
+
+
+def _summed(signature: Signature) -> list[tuple[str, int]]:
+    """Return the blocks and places of the gradients that are sums over slices, in the order of a ``GradientSlice``."""
+    weights = [("weight_gradients", place) for place in range(len(signature.weights))]
+    return [*weights, *(("input_gradients", place) for place in signature.whole_gradients)]
 
 
 def _output(index: int, specs: Sequence[TensorSpec]) -> str:
@@ -649,7 +713,7 @@ def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, 
     return found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total)
 
 
-def _largest_moves(moved: Iterator[list[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def _largest_moves(moved: Iterable[list[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
     """Return the largest distance of each of several outputs from the exact one, by element; ``None`` for integers."""
     floating = [output if output.is_floating_point() else None for output in exact]
     largest: list[torch.Tensor | None] = [None] * len(exact)

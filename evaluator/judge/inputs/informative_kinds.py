@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
-from evaluator.judge.correctness.reference import Reference, Signature
+from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
+from evaluator.judge.signature import Signature
 from evaluator.protocol.control_page import CallMode
 from evaluator.protocol.shared_memory import TensorSpec
 
@@ -115,7 +116,8 @@ def draw_call(
 ) -> tuple[list[Any], list[torch.Tensor]]:
     """Return the arguments of one call on inputs of this kind, and upstream gradients: none unless requested. ``cut``:
     the rows to compute, or ``None`` for all."""
-    made = _cut(source.make(signature.input_tensors, kind, secrets.randbits(63), avoid_zero=gradients), cut)
+    made = source.make(signature.input_tensors, kind, secrets.randbits(63), avoid_zero=gradients)
+    made = signature.rows_of_inputs(made, cut)
     tensors = iter(made)
     values = [
         value.arrange(next(tensors)) if isinstance(value, TensorSpec) else value["value"] for value in signature.inputs
@@ -124,7 +126,8 @@ def draw_call(
         return values, []
     device = made[0].device if made else torch.device("cpu")
     weights = [spec for _, spec in signature.weights]
-    return values, _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
+    upstream = make_upstream(signature.outputs, weights, secrets.randbits(63), device)
+    return values, signature.rows_of_outputs(upstream, cut)
 
 
 def cloned(values: Sequence[Any]) -> list[Any]:
@@ -148,11 +151,6 @@ def _conclusive_share(
             (one, other) for one, other in zip(some, others, strict=True) if one is not None and other is not None
         ]
     return _least_share(pairs)
-
-
-def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch.Tensor]:
-    """Return the rows of ``cut``, or everything."""
-    return tensors if cut is None else [tensor[slice(*cut)] for tensor in tensors]
 
 
 def _least_share(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:

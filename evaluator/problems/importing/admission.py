@@ -164,6 +164,8 @@ def _manifest(
         gradient_policy="none" if found.backward else "check",
         input_domain="real" if published.drawn else "as_written",
         row_independent=found.row_independent,
+        whole_inputs=found.whole_inputs,
+        pooled=found.pooled,
     )
 
 

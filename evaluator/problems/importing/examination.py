@@ -15,7 +15,8 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
+from itertools import combinations, pairwise
 from typing import Any, Final
 
 import torch
@@ -44,11 +45,18 @@ _ROW_BITS: Final = 10
 _ROWS_LARGE: Final = 8.0
 _ROWS_S: Final = 10.0
 """The limits of the test of rows: it is left out where a call costs more than ``_ROWS_LARGE`` times the ``smoke``
-limit. It fails after ``_ROWS_S`` seconds.
+limit. It fails after ``_ROWS_S`` seconds of processor time, for a way besides independent rows after half of that.
 """
+_ROW_INPUTS: Final = 4
+"""With more tensors, only independent rows are tested: there are too many ways to cut some of them alone."""
+_PARAMETER: Final = -1
+_UNSLICED: Final = {"row_independent": False, "whole_inputs": [], "pooled": ""}
 _MESSAGE_CHARACTERS: Final = 300
 
 Values = dict[str, int]
+_Way = tuple[frozenset[int], str]
+"""The arguments that each slice of rows has as a whole, and how outputs follow from the slices' own (see ``Problem``).
+"""
 
 
 class _Refused(Exception):
@@ -110,7 +118,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     smoke = found["smoke"] = _try_on_cpu(reference, steps)
     backward = found["differentiable"] and not smoke["backward"]
     small = _Cost(smoke["bytes"], smoke["operations"]).share(limit) <= _ROWS_LARGE
-    smoke["row_independent"] = small and _rows_are_independent(reference, drawn=request["drawn"], backward=backward)
+    smoke |= _slices(reference, drawn=request["drawn"], backward=backward) if small else _UNSLICED
     if request["scale"] is not None:
         wanted = _Cost(max(1, int(full.bytes * request["scale"])), max(1, full.operations))
         values, cost = list(shrinking.steps(full, wanted))[-1]
@@ -400,24 +408,46 @@ def _gradients(model: torch.nn.Module, inputs: Sequence[Any]) -> list[torch.Tens
     return [leaf.grad.to_dense() for leaf in graded if leaf.grad is not None]
 
 
-def _rows_are_independent(reference: _Reference, *, drawn: bool, backward: bool) -> bool:
-    """Whether slices along the first dimension of every input and output tensor do not influence each other.
-
-    They are tested in float64. Some rows alone have to give the same outputs as among the others, and with ``backward``
-    the same gradients. False where that cannot be tested.
-    """
-    until = time.perf_counter() + _ROWS_S
+def _slices(reference: _Reference, *, drawn: bool, backward: bool) -> dict[str, Any]:
+    """Return how the reference can be computed in slices of rows, as in ``Problem``. They are tested in float64."""
     stream = random.Random(4)  # noqa: S311 - so that the same is found again
+    way = None
     try:
         model = _model_in_double(reference)
         draws = list(_row_draws(reference, stream, drawn=drawn))
         torch.set_default_dtype(torch.float64)
         with _Uncast():  # type: ignore[no-untyped-call]
-            return all(_same_in_parts(model, inputs, stream, until, backward=backward) for inputs in draws)
-    except Exception:  # noqa: BLE001 - foreign code, which may well not bear other numbers of rows
-        return False
+            right = partial(_is_right, model, draws, stream, backward=backward)
+            way = next(filter(right, _ways(draws[0])), None)
+    except Exception:  # noqa: BLE001 - foreign code
+        way = None
     finally:
         torch.set_default_dtype(torch.float32)
+    if way is None:
+        return dict(_UNSLICED)
+    return {"row_independent": not any(way), "whole_inputs": sorted(way[0]), "pooled": way[1]}
+
+
+def _ways(inputs: Sequence[Any]) -> list[_Way]:
+    """Return the ways to compute it in slices: independent rows first, then with outputs over all rows, and with more
+    and more inputs that each slice needs as a whole."""
+    tensors = [place for place, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+    if len(tensors) > _ROW_INPUTS:
+        return [(frozenset(), "")]
+    wholes = [frozenset(some) for count in range(len(tensors)) for some in combinations(tensors, count)]
+    return [(whole, pooled) for whole in wholes for pooled in ("", "mean", "sum")]
+
+
+def _is_right(
+    model: torch.nn.Module, draws: Sequence[Sequence[Any]], stream: random.Random, way: _Way, *, backward: bool
+) -> bool:
+    """Whether slices of rows give the same outputs as all of them, and with ``backward`` the same gradients. False
+    where that cannot be tested."""
+    until = time.process_time() + (_ROWS_S if not any(way) else _ROWS_S / 2)
+    try:
+        return all(_same_in_parts(way, model, inputs, stream, until, backward=backward) for inputs in draws)
+    except Exception:  # noqa: BLE001 - foreign code, which may well not bear other numbers of rows
+        return False
 
 
 def _row_draws(reference: _Reference, stream: random.Random, *, drawn: bool) -> Iterator[list[Any]]:
@@ -441,37 +471,62 @@ def _spread(value: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _same_in_parts(
-    model: torch.nn.Module, inputs: Sequence[Any], stream: random.Random, until: float, *, backward: bool
+    way: _Way, model: torch.nn.Module, inputs: Sequence[Any], stream: random.Random, until: float, *, backward: bool
 ) -> bool:
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    extents = {value.shape[:1] for value in tensors}
-    rows = len(tensors[0]) if len(extents) == 1 else 0
+    whole, pooled = way
+    cut = [place for place, value in enumerate(inputs) if isinstance(value, torch.Tensor) and place not in whole]
+    extents = {inputs[place].shape[:1] for place in cut}
+    rows = len(inputs[cut[0]]) if len(extents) == 1 else 0
     if rows < 2:
         return False
     outputs = _call(model, _copied(inputs), seed=5)
-    if any(output.shape[:1] != (rows,) for output in outputs):
+    if not pooled and any(output.shape[:1] != (rows,) for output in outputs):
         return False
+    if pooled:
+        row = [value[:1] if place in cut else value for place, value in enumerate(inputs)]
+        largest = max(value.numel() for place, value in enumerate(row) if place in cut)
+        alone = _call(model, _copied(row), seed=5)
+        if any(
+            not _is_float(output) or output.numel() > largest or output.shape != other.shape
+            for output, other in zip(outputs, alone, strict=True)
+        ):
+            return False
     upstream = [torch.randn(output.shape) for output in outputs] if backward else []
-    whole = _outputs_and_gradients(model, inputs, upstream)
+    all_outputs, gradients = _outputs_and_gradients(model, inputs, upstream)
+    expected = [*all_outputs, *(gradient for _, gradient in gradients)]
+    # Outputs and gradients that have the rows of a slice. All others are sums over slices.
+    cuts_of = [not pooled] * len(outputs) + [place in cut for place, _ in gradients]
+    sums: list[torch.Tensor | None] = [None] * len(expected)
     # Single rows at both ends and between them, and parts of two lengths.
     middle = stream.randrange(1, rows)
     cuts = sorted({0, 1, middle, min(middle + 1, rows - 1), rows - 1, rows})
     for start, end in pairwise(cuts):
-        if time.perf_counter() > until:
+        if time.process_time() > until:
             return False
-        part = [value[start:end] if isinstance(value, torch.Tensor) else value for value in inputs]
-        found = _outputs_and_gradients(model, part, [gradient[start:end] for gradient in upstream])
-        if not all(_same_rows(one, other, start, end) for one, other in zip(found, whole, strict=True)):
-            return False
-    return True
+        share = (end - start) / rows if pooled == "mean" else 1.0
+        part = [value[start:end] if place in cut else value for place, value in enumerate(inputs)]
+        found, its_own = _outputs_and_gradients(
+            model, part, [gradient * share if pooled else gradient[start:end] for gradient in upstream]
+        )
+        found = [output * share for output in found] if pooled else found
+        for place, (one, other) in enumerate(zip([*found, *(each for _, each in its_own)], expected, strict=True)):
+            if not cuts_of[place]:
+                known = sums[place]
+                sums[place] = one if known is None or one is None else known + one
+            elif not _same_rows(one, other, start, end):
+                return False
+    pairs = [(one, other) for one, other, is_cut in zip(sums, expected, cuts_of, strict=True) if not is_cut]
+    flat = [[None if each is None else each.reshape(1, *each.shape) for each in pair] for pair in pairs]
+    return all(_same_rows(one, other, 0, 1) for one, other in flat)
 
 
 def _outputs_and_gradients(
     model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]
-) -> list[torch.Tensor | None]:
-    """Return the outputs, and the gradients of the inputs, if there is an ``upstream``."""
+) -> tuple[list[torch.Tensor], list[tuple[int, torch.Tensor | None]]]:
+    """Return the outputs, and the gradients of inputs by their place, if there is an ``upstream``. Those of parameters
+    are behind them; they have a place of their own."""
     if not upstream:
-        return [*_call(model, _copied(inputs), seed=5)]
+        return _call(model, _copied(inputs), seed=5), []
     torch.manual_seed(5)
     leaves = [_leaf(value) for value in _copied(inputs)]
     outputs = _outputs(model(*leaves))
@@ -480,13 +535,17 @@ def _outputs_and_gradients(
         for output, given in zip(outputs, upstream, strict=True)
         if output.requires_grad
     ]
-    wanted = [leaf for leaf in leaves if _is_float(leaf)]
+    wanted = [(place, leaf) for place, leaf in enumerate(leaves) if _is_float(leaf)]
+    wanted += [(_PARAMETER, weight) for weight in model.parameters() if weight.requires_grad and wanted]
     if not pairs or not wanted:
-        return outputs
+        return outputs, []
     gradients = torch.autograd.grad(
-        [output for output, _ in pairs], wanted, [given for _, given in pairs], allow_unused=True
+        [output for output, _ in pairs],
+        [leaf for _, leaf in wanted],
+        [given for _, given in pairs],
+        allow_unused=True,
     )
-    return [*outputs, *gradients]
+    return outputs, [(place, gradient) for (place, _), gradient in zip(wanted, gradients, strict=True)]
 
 
 def _same_rows(part: torch.Tensor | None, whole: torch.Tensor | None, start: int, end: int) -> bool:

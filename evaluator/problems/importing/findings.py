@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from evaluator.problems.problem import POOLED
+
 __all__ = ["Findings", "Scaled", "Value", "read_findings"]
 
 _LARGEST: Final = 2**60
@@ -59,7 +61,8 @@ class Findings:
     """The properties of a reference.
 
     ``full``: as published. ``backward``: the error of its backward pass, if any. ``state``: buffers and parameters that
-    a call changes. ``without_gradient``: parameters that get none. ``row_independent``: as in ``Problem``.
+    a call changes. ``without_gradient``: parameters that get none. ``row_independent``,
+    ``whole_inputs`` and ``pooled``: as in ``Problem``.
     """
 
     inputs: tuple[Value, ...]
@@ -75,6 +78,8 @@ class Findings:
     state: tuple[str, ...]
     without_gradient: tuple[str, ...]
     row_independent: bool
+    whole_inputs: tuple[int, ...] = ()
+    pooled: str = ""
 
 
 def read_findings(report: Any, published: Mapping[str, int]) -> Findings:
@@ -96,6 +101,8 @@ def read_findings(report: Any, published: Mapping[str, int]) -> Findings:
             state=_names(smoke["state"]),
             without_gradient=_names(smoke["without_gradient"]),
             row_independent=smoke["row_independent"] is True,
+            whole_inputs=tuple(map(_count, _bounded(smoke["whole_inputs"]))),
+            pooled=_pooled(smoke["pooled"]),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -136,6 +143,12 @@ def _text(value: Any) -> str:
 def _layout(value: Any) -> str:
     if value not in _LAYOUTS:
         raise ValueError(f"a layout was expected, not {value!r}")
+    return str(value)
+
+
+def _pooled(value: Any) -> str:
+    if value not in ("", *POOLED):
+        raise ValueError(f"a way to pool was expected, not {value!r}")
     return str(value)
 
 

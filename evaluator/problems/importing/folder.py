@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,8 @@ def manifest(
     gradient_policy: str,
     input_domain: str,
     row_independent: bool,
+    whole_inputs: Sequence[int],
+    pooled: str,
 ) -> str:
     """Return the text of ``problem.toml``."""
     tags = ["kernelbench", f"level{identity.level}", str(identity.problem_id)]
@@ -44,8 +46,11 @@ def manifest(
         lines += [f"{_key(name)} = {value}" for name, value in values.items()]
     lines += ["", "[gradients]", f"policy = {_text(gradient_policy)}"]
     lines += ["", "[inputs]", f"domain = {_text(input_domain)}"]
-    if row_independent:
-        lines += ["", "[reference]", "row_independent = true"]
+    slices = ["row_independent = true"] if row_independent else []
+    slices += [f"whole_inputs = {[*whole_inputs]}"] if whole_inputs else []
+    slices += [f"pooled = {_text(pooled)}"] if pooled else []
+    if slices:
+        lines += ["", "[reference]", *slices]
     lines += ["", "[kernelbench]", f"level = {identity.level}", f"problem_id = {identity.problem_id}"]
     return "\n".join([*lines, f"name = {_text(identity.name)}", ""])
 

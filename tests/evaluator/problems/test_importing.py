@@ -286,7 +286,7 @@ REPORT: dict[str, Any] = {
     "full": {"bytes": 9, "operations": 9},
     "smoke": {
         "values": {"rows": 4}, "bytes": 9, "operations": 9, "forward_s": 0.1, "backward": "", "state": [],
-        "without_gradient": [], "row_independent": True,
+        "without_gradient": [], "row_independent": True, "whole_inputs": [], "pooled": "",
     },
 }  # fmt: skip
 
@@ -311,6 +311,9 @@ def test_a_report_is_read() -> None:
         ("smoke", {**REPORT["smoke"], "bytes": -1}),
         ("smoke", {**REPORT["smoke"], "backward": 7}),
         ("smoke", {name: value for name, value in REPORT["smoke"].items() if name != "row_independent"}),
+        ("smoke", {**REPORT["smoke"], "whole_inputs": [-1]}),
+        ("smoke", {**REPORT["smoke"], "whole_inputs": 1}),
+        ("smoke", {**REPORT["smoke"], "pooled": "median"}),
         ("smoke", {**REPORT["smoke"], "state": ["a"] * 10_000}),
         ("smoke", {**REPORT["smoke"], "state": "all"}),
         ("smoke", None),
@@ -361,6 +364,61 @@ def test_a_fault_of_ours_is_no_refusal(tmp_path: Path) -> None:
 
 # --- rows ------------------------------------------------------------------------------------------------------------
 
+# The arguments that each slice needs as a whole, and how outputs follow from those of slices.
+SLICES: dict[str, tuple[tuple[int, ...], str, str]] = {
+    "a mean of all": ((), "mean", reference("return x.square().mean()")),
+    "a sum of all": ((), "sum", reference("return x.exp().sum()")),
+    "a mean of each column": ((), "mean", reference("return x.square().mean(0)")),
+    "a loss": ((), "mean", reference("return nn.functional.huber_loss(x, y)", arguments="x, y", inputs=TWO)),
+    "a loss with labels": (
+        (),
+        "mean",
+        reference(
+            "return nn.functional.cross_entropy(x, at)",
+            arguments="x, at",
+            inputs="torch.rand(batch_size, features), torch.randint(0, features, (batch_size,))",
+        ),
+    ),
+    "a loss with what all rows share": (
+        (1,),
+        "mean",
+        reference(
+            "return torch.clamp(1 - x * w, min=0).mean()",
+            arguments="x, w",
+            inputs="torch.rand(batch_size, features), torch.rand(features)",
+        ),
+    ),
+    "a matrix for all rows": (
+        (1,),
+        "",
+        reference(
+            "return x @ y",
+            arguments="x, y",
+            sizes="batch_size = 64",
+            inputs=", ".join(["torch.rand(batch_size, batch_size)"] * 2),
+        ),
+    ),
+    "a matrix before the rows": (
+        (0,),
+        "",
+        reference(
+            "return y @ x.T",
+            arguments="x, y",
+            sizes="batch_size = 64\nfeatures = 48",
+            inputs="torch.rand(32, features), torch.rand(batch_size, features)",
+        ),
+    ),
+    "a root of a mean": ((), "", reference("return x.square().mean().sqrt()")),
+    "a sum of columns over rows": ((), "", reference("return x.T @ y", arguments="x, y", inputs=TWO)),
+    "a median": ((), "", reference("return x.median()")),
+    "a penalty of the weights that counts once": (
+        (),
+        "",
+        reference("return self.fc(x).square().sum() + self.fc.weight.square().sum()", init=LINEAR),
+    ),
+    "a norm of all": ((), "", reference("return x / torch.norm(x, p='fro')")),
+}
+
 
 @pytest.mark.parametrize("what", ROWS)
 def test_rows_are_independent_where_a_few_of_them_come_out_as_among_the_others(
@@ -368,6 +426,15 @@ def test_rows_are_independent_where_a_few_of_them_come_out_as_among_the_others(
 ) -> None:
     independent, source = ROWS[what]
     assert admitted(tmp_path, sandbox, source).row_independent is independent
+
+
+@pytest.mark.parametrize("what", SLICES)
+def test_slices_are_put_together_where_that_gives_what_all_rows_give(
+    what: str, tmp_path: Path, sandbox: Engine
+) -> None:
+    whole_inputs, pooled, source = SLICES[what]
+    problem = admitted(tmp_path, sandbox, source)
+    assert (problem.row_independent, problem.whole_inputs, problem.pooled) == (False, whole_inputs, pooled)
 
 
 def test_rows_are_not_looked_at_where_a_call_is_long(tmp_path: Path, sandbox: Engine) -> None:

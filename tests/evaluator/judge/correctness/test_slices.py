@@ -14,9 +14,9 @@ from evaluator.engine import Engine
 from evaluator.errors import DoesNotFit
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.fingerprint import Fingerprinter
-from evaluator.judge.correctness.reference import Signature
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
+from evaluator.judge.signature import Signature
 from evaluator.problems.loading import load_problem
 from evaluator.problems.problem import Problem
 from evaluator.protocol.shared_memory import TensorSpec
