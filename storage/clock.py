@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-__all__ = ["database_now"]
+__all__ = ["database_now", "is_recent"]
 
 
 def database_now(session: Session) -> datetime:
@@ -17,3 +18,12 @@ def database_now(session: Session) -> datetime:
     now = session.scalar(select(func.clock_timestamp()))
     assert isinstance(now, datetime)
     return now.astimezone(UTC)
+
+
+def is_recent(moment: Any, age: timedelta, now: datetime) -> ColumnElement[bool]:
+    """Return the SQL condition that the column ``moment`` is at most ``age`` from ``now``.
+
+    A moment that is far ahead is not recent: it was written before the clock was set back.
+    """
+    recent: ColumnElement[bool] = moment.between(now - age, now + age)
+    return recent

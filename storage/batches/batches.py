@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import case, delete, exists, func, insert, not_, or_, select, update
+from sqlalchemy import case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from evaluator.summaries.summary import Graded, ProblemFacts
 from storage.access.visibility import ADMIN_VIEWER, Viewer, Visibility, owned_key
-from storage.clock import database_now
+from storage.clock import database_now, is_recent
 from storage.ids import new_id
 from storage.metrics.metrics import ended
 from storage.models import (
@@ -243,10 +243,7 @@ class Batches:
         """Cancel batches that stopped coming in, because their server died; return their number."""
         now = now or database_now(self._session)
         abandoned = select(Batch.id).where(
-            Batch.received_at.is_(None),
-            Batch.cancelled_at.is_(None),
-            # One that was heard of long after now was so before the clock was set back.
-            not_(Batch.heard_at.between(now - _ABANDONED_AFTER, now + _ABANDONED_AFTER)),
+            Batch.received_at.is_(None), Batch.cancelled_at.is_(None), ~is_recent(Batch.heard_at, _ABANDONED_AFTER, now)
         )
         ids = self._session.scalars(abandoned.order_by(Batch.id)).all()
         for batch_id in ids:
@@ -261,13 +258,11 @@ class Batches:
         batch = self._known(batch_id)
         if batch.received_at is not None:
             return timedelta()
-        now = now or database_now(self._session)
-        left = batch.heard_at + _TAKEN_OVER_AFTER - now
-        if left > 2 * _TAKEN_OVER_AFTER:  # the clock was set back, and the sender has not been heard of since
-            left = timedelta()
-        if left <= timedelta():
-            self.cancel(batch_id, "it did not come in whole, and was sent anew")
-        return max(left, timedelta())
+        left = batch.heard_at + _TAKEN_OVER_AFTER - (now or database_now(self._session))
+        if timedelta() < left <= 2 * _TAKEN_OVER_AFTER:  # a longer time is that of a clock that was set back
+            return left
+        self.cancel(batch_id, "it did not come in whole, and was sent anew")
+        return timedelta()
 
     def get(self, batch_id: str) -> Batch | None:
         """Return the batch as it is in the database now."""

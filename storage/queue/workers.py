@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, CursorResult, delete, not_, select, update
+from sqlalchemy import CursorResult, delete, select, update
 from sqlalchemy.orm import Session
 
-from storage.clock import database_now
+from storage.clock import database_now, is_recent
 from storage.columns import json_safe
 from storage.models import StoredWorker, WorkerState
 
@@ -149,7 +149,8 @@ def unregister(session: Session, worker_id: str) -> None:
 
 def delete_stale(session: Session) -> None:
     """Strike off workers without a heartbeat for an hour."""
-    session.execute(delete(StoredWorker).where(not_(_heard_within(_FORGOTTEN_AFTER, database_now(session)))))
+    known = is_recent(StoredWorker.heartbeat_at, _FORGOTTEN_AFTER, database_now(session))
+    session.execute(delete(StoredWorker).where(~known))
 
 
 def serving_ids(session: Session, queue: str, now: datetime | None = None) -> frozenset[str]:
@@ -157,7 +158,7 @@ def serving_ids(session: Session, queue: str, now: datetime | None = None) -> fr
     now = now or database_now(session)
     taking = [state for state in WorkerState if state.takes]
     alive = select(StoredWorker.id, StoredWorker.queues).where(
-        _heard_within(STALE_AFTER, now), StoredWorker.state.in_(taking)
+        is_recent(StoredWorker.heartbeat_at, STALE_AFTER, now), StoredWorker.state.in_(taking)
     )
     return frozenset(worker_id for worker_id, queues in session.execute(alive) if queue in queues)
 
@@ -184,14 +185,6 @@ def list_workers(session: Session) -> list[Worker]:
         )
         for row in rows
     ]
-
-
-def _heard_within(age: timedelta, now: datetime) -> ColumnElement[bool]:
-    """Return the SQL condition that a worker's heartbeat is recent.
-
-    One that is far ahead is not: a worker that ended before the clock was set back has left it.
-    """
-    return StoredWorker.heartbeat_at.between(now - age, now + age)
 
 
 def _columns(condition: Condition) -> dict[str, Any]:
