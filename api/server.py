@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.http.protocol import BoundedProtocol, close_stalled, raise_descriptor_limit
 from api.services.container import Services
 from runtime.settings import InvalidSettings, Settings
 
@@ -28,6 +29,17 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
         super().__init__(config)
         self._services = services
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, with as many descriptors as this process may have."""
+        raise_descriptor_limit()
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close the connections that stand still, once a second. Uvicorn calls this ten times a second."""
+        if counter % 10 == 0:
+            close_stalled(self.server_state.connections)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release the waiting requests. Uvicorn calls this once, in the event loop, when it was told to stop."""
@@ -49,7 +61,7 @@ def make_server(settings: Settings, *, app: FastAPI | None = None) -> Server:
         port=settings.port,
         # The strict parser. The faster httptools takes trailers for headers, and takes a body for a request where a
         # client asks for an upgrade.
-        http="h11",
+        http=BoundedProtocol,
         loop="auto",  # uvloop where it is installed
         log_config=None,
         access_log=False,

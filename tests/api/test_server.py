@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from itertools import chain, repeat
+from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import pytest
 
+from evaluator.interpreter import python_environment
 from tests.api.conftest import LiveServer
+from tests.processes import wait_until
 
 _PIECE = b"X-More: " + b"a" * 8000 + b"\r\n"
 _MAX_SENT = 10_000_000
@@ -98,6 +104,92 @@ def test_a_body_is_no_request_where_an_upgrade_is_asked_for(live: LiveServer, *,
         assert status_of_next(answers) == 422, "it was read, and is no JSON"
         connection.sendall(_GET + b"Connection: close\r\n\r\n")
         assert answers.read().count(b"HTTP/1.1 ") == 1, "the one that was asked for last"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /heal", _GET, _GET + b"X-Slow: "])
+def test_a_head_that_does_not_come_in_time_is_given_up(
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr("api.http.protocol._HEAD_S", 1.0)
+    with connected(live) as connection:
+        begin = time.monotonic()
+        connection.sendall(sent)
+        answer = connection.recv(100)
+        assert time.monotonic() - begin < 8
+        assert answer.startswith(b"HTTP/1.1 408 ") if sent else answer == b""
+
+
+def test_a_drip_of_bytes_makes_a_head_no_longer_lived(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.protocol._HEAD_S", 1.0)
+    with connected(live) as connection, connection.makefile("rb") as answers:
+        # The second request of a connection, too.
+        connection.sendall(_GET + b"\r\n")
+        assert status_of_next(answers) == 200
+        begin = time.monotonic()
+        with contextlib.suppress(OSError):
+            connection.sendall(_GET)
+            while time.monotonic() - begin < 8:
+                connection.sendall(b"X-A: b\r\n")
+                time.sleep(0.1)
+        assert time.monotonic() - begin < 8
+
+
+def test_an_idle_connection_is_kept_longer_than_a_head(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.protocol._HEAD_S", 0.5)
+    monkeypatch.setattr("api.http.protocol._STILL_S", 0.5)
+    with connected(live) as connection, connection.makefile("rb") as answers:
+        for _ in range(2):
+            connection.sendall(_GET + b"\r\n")
+            assert status_of_next(answers) == 200
+            time.sleep(2.2)
+
+
+def test_a_body_that_stands_still_is_given_up(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.protocol._STILL_S", 1.0)
+    with connected(live) as connection:
+        connection.sendall(_POST + b"Content-Length: 100\r\n\r\n{")
+        begin = time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            connection.recv(100)
+        assert time.monotonic() - begin < 8
+
+
+def test_an_answer_that_nobody_reads_is_given_up(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.protocol._STILL_S", 1.0)
+    with connected(live) as connection:
+        with contextlib.suppress(OSError):
+            for _ in range(100_000):
+                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_until(lambda: not live.server.server_state.connections, "the end of the connection")
+
+
+def test_half_sent_requests_make_room_for_whole_ones(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.protocol._most_connections", lambda: 20)
+    with contextlib.ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(connected(live)).sendall(b"GET /heal")
+        with connected(live) as connection:
+            connection.sendall(_GET + b"\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert len(live.server.server_state.connections) <= 20
+
+
+def test_the_server_takes_all_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, resource\n"
+        "from api.server import make_server\n"
+        "from runtime.settings import Settings\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))\n"
+        "server = make_server(Settings(port=0))\n"
+        "server.config.load()\n"
+        "server.lifespan = server.config.lifespan_class(server.config)\n"
+        "asyncio.run(server.startup())\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "assert soft == hard != 256, (soft, hard)\n"
+    )
+    environment = python_environment({**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path)})
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
 
 
 def test_trailers_are_no_headers(live: LiveServer) -> None:
