@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from evaluator.artifact_store import StoreAddress
@@ -50,7 +51,8 @@ class Settings(BaseSettings):
 
     ``max_batch_bytes`` limits batches that come in line by line. ``max_queued`` is the most waiting submissions, with
     single ones and those of batches counted apart. ``send_webhooks``: whether workers send the webhooks of batches;
-    otherwise an operator runs ``python -m worker.webhook_sender``. ``answer_age_s``: the greatest age of a leaderboard
+    otherwise an operator runs ``python -m worker.webhook_sender``. ``webhook_networks`` is a list with commas
+    (``10.0.0.0/8``): webhooks reach these beside public addresses. ``answer_age_s``: the greatest age of a leaderboard
     that is shown to readers without a key; 0: each is computed anew. ``public_url`` is the address of the API for
     visitors; empty: the address to which each request was sent. ``log_format`` is ``text`` or ``json``, a line each.
     ``artifact_store`` (``s3://bucket/prefix``) is the store in which machines share builds, signed with
@@ -78,6 +80,7 @@ class Settings(BaseSettings):
     max_batch_bytes: int = Field(default=2_000_000_000, gt=0)
     max_queued: int = Field(default=100_000, ge=1)
     send_webhooks: bool = True
+    webhook_networks: Annotated[list[IPvAnyNetwork], NoDecode] = []
     answer_age_s: float = Field(default=1.0, ge=0, le=60)
     lease_s: float = Field(default=15.0, gt=0)
     reconcile_s: float = Field(default=2.0, gt=0)
@@ -114,10 +117,10 @@ class Settings(BaseSettings):
             return [name.strip() for name in value.split(",") if name.strip()] or None
         return value
 
-    @field_validator("measure_again_s", mode="before")
+    @field_validator("measure_again_s", "webhook_networks", mode="before")
     @classmethod
     def _each(cls, value: object) -> object:
-        return [each for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+        return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
 
     @field_validator("limits")
     @classmethod
@@ -209,6 +212,16 @@ class Settings(BaseSettings):
             "code to be executed: ask for keys (KERNELJUDGE_AUTH=required; kerneljudge keys create makes the first "
             "one), or listen on 127.0.0.1"
         )
+
+    @property
+    def webhook_reach(self) -> list[IPv4Network | IPv6Network]:
+        """The networks that webhooks may reach beside public addresses.
+
+        Without keys they are all: the service is for this machine alone, whose users reach as much by themselves.
+        """
+        if self.auth == "open":
+            return [IPv4Network("0.0.0.0/0"), IPv6Network("::/0")]
+        return list(self.webhook_networks)
 
     @property
     def cache_dir(self) -> Path:

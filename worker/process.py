@@ -161,7 +161,7 @@ def run_worker(
                 device_capabilities=device_capabilities,
                 condition=condition,
             ),
-            WebhookSender(sessions, readers, interval_s=settings.reconcile_s)
+            WebhookSender(sessions, readers, interval_s=settings.reconcile_s, networks=settings.webhook_reach)
             if settings.send_webhooks
             else nullcontext(),
         ):

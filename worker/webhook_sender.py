@@ -20,6 +20,7 @@ import httpx
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
+from runtime.public_transport import Forbidden, Network, PublicTransport
 from runtime.settings import Settings
 from storage.batches.webhooks import Delivery, Webhooks, signature
 from storage.database import create_engine_for, migrate, session_factory
@@ -31,7 +32,6 @@ __all__ = ["WebhookSender", "main"]
 _ATTEMPT_S: Final = 10.0
 """The limit for a whole attempt, however slowly an answer comes in."""
 _AT_ONCE: Final = 16
-_DETAIL_CHARACTERS: Final = 300
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,9 @@ _log = logging.getLogger(__name__)
 class WebhookSender(Periodic):
     """A thread that makes due deliveries, some at a time. A context manager.
 
-    ``alive`` is called after each check for due deliveries. The thread is not the reconciler's, because a receiver that
-    does not answer must not delay a worker's heartbeat.
+    ``networks``: those that it may reach beside public addresses. ``alive`` is called after each check for due
+    deliveries. The thread is not the reconciler's, because a receiver that does not answer must not delay a worker's
+    heartbeat.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class WebhookSender(Periodic):
         readers: sessionmaker[Session],
         *,
         interval_s: float,
+        networks: Sequence[Network] = (),
         transport: httpx.AsyncBaseTransport | None = None,
         attempt_s: float = _ATTEMPT_S,
         alive: Callable[[], None] = lambda: None,
@@ -59,6 +61,7 @@ class WebhookSender(Periodic):
         self._readers = readers
         self._alive = alive
         self._attempt_s = attempt_s
+        self._networks = tuple(networks)
         self._transport = transport
 
     def work(self) -> None:
@@ -97,7 +100,10 @@ class WebhookSender(Periodic):
         """Send each delivery and record its result. A slow receiver does not delay the others."""
         # Redirects are not followed: the requested address was checked, but the redirect's target was not.
         async with httpx.AsyncClient(
-            transport=self._transport, timeout=self._attempt_s, follow_redirects=False, trust_env=False
+            transport=self._transport or PublicTransport(self._networks),
+            timeout=self._attempt_s,
+            follow_redirects=False,
+            trust_env=False,
         ) as client:
             made = (self._make(client, delivery) for delivery in deliveries)
             for fault in await asyncio.gather(*made, return_exceptions=True):
@@ -130,7 +136,19 @@ class WebhookSender(Periodic):
         except TimeoutError:
             return f"no answer within {self._attempt_s:g} s"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS]
+            _log.info("no answer from a receiver: %s: %s", type(error).__name__, error)
+            return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    """Return the words for the batch's owner, who must not learn about the sender's network from them."""
+    if isinstance(error, Forbidden):
+        return "the service sends webhooks to public addresses alone, and to networks that its operator names"
+    if isinstance(error, httpx.TimeoutException):
+        return "no answer in time"
+    if isinstance(error, httpx.ConnectError):
+        return "no connection to the receiver"
+    return "no valid answer of HTTP"
 
 
 def _note_alive() -> None:
@@ -153,7 +171,9 @@ def main() -> int:
     database = create_engine_for(settings)
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     try:
-        with WebhookSender(sessions, readers, interval_s=settings.reconcile_s, alive=_note_alive):
+        with WebhookSender(
+            sessions, readers, interval_s=settings.reconcile_s, networks=settings.webhook_reach, alive=_note_alive
+        ):
             _log.info("telling of the ends of batches")
             ended.wait()
     finally:

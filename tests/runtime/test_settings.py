@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "max_batch_bytes": ("5", 5),
         "max_queued": ("7", 7),
         "send_webhooks": ("false", False),
+        "webhook_networks": ("10.0.0.0/8, fd00::/8", [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]),
         "answer_age_s": ("2.5", 2.5),
         "artifact_store": ("s3://bucket/builds", "s3://bucket/builds"),
         "artifact_key": ("k" * 32, SecretStr("k" * 32)),
@@ -99,6 +101,11 @@ def test_a_postgresql_url_without_its_driver_says_how_to_write_it(url: str) -> N
         ("PORT", "abc", "KERNELJUDGE_PORT=abc: Input should be a valid integer"),
         ("LEASE_S", "0", "KERNELJUDGE_LEASE_S=0: Input should be greater than 0"),
         ("MEASURE_AGAIN_S", "10,soon", "KERNELJUDGE_MEASURE_AGAIN_S=soon: Input should be a valid number"),
+        (
+            "WEBHOOK_NETWORKS",
+            "inside",
+            "KERNELJUDGE_WEBHOOK_NETWORKS=inside: value is not a valid IPv4 or IPv6 network",
+        ),
         ("DATABASE_URL", "postgres://h/db", "database_url must name its driver"),
         ("ARTIFACT_STORE", "/a/folder", "the artifact store must be s3://bucket"),
         ("ARTIFACT_STORE", "s3://bucket", "an artifact store needs a key of at least 32 characters"),

@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -125,10 +126,11 @@ def test_what_was_not_taken_is_sent_again_after_longer_and_longer_pauses(install
     batch_id = over(installation)
     one = webhook_sender(installation, receiver)
     pauses = []
-    for words in ("500", "302", "nobody is there"):
+    for words in ("500", "302", "no connection to the receiver"):
         assert one.deliver() == 1
         webhook = row(installation, batch_id)
         assert words in webhook.message
+        assert "nobody is there" not in webhook.message, "it may tell of the sender's network"
         assert webhook.due_at is not None
         pauses.append(webhook.due_at - datetime.now(UTC))
         assert one.deliver() == 0
@@ -300,3 +302,18 @@ def test_a_webhook_sender_that_cannot_look_does_not_say_that_it_is_alive(install
     with pytest.raises(OperationalError):
         one.deliver()
     assert not looked
+
+
+def test_a_webhook_to_an_inner_address_tells_its_owner_no_more(install: Install) -> None:
+    installation = install()
+    batch_id = over(installation)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        with installation.sessions.begin() as session:
+            webhook = session.get_one(Webhook, batch_id)
+            webhook.url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        one = WebhookSender(installation.sessions, installation.readers, interval_s=0.05)
+        assert one.deliver() == 1
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert row(installation, batch_id).message.startswith("the service sends webhooks to public addresses alone")

@@ -1,0 +1,71 @@
+"""Requests to addresses that a client names: to public ones, and to networks that the operator names.
+
+The sender stands within the operator's network. So a name is resolved here, its address is checked, and the request
+goes to that address: a second answer of the name server changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import httpx
+
+__all__ = ["Forbidden", "Network", "PublicTransport", "may_be_reached"]
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits."""
+
+
+class Forbidden(httpx.ConnectError):
+    """No address of the host may be reached."""
+
+
+class PublicTransport(httpx.AsyncBaseTransport):
+    """A transport that connects to public addresses, and to those in ``networks``."""
+
+    def __init__(self, networks: Sequence[Network], inner: httpx.AsyncBaseTransport | None = None) -> None:
+        self._networks = tuple(networks)
+        self._inner = inner or httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send ``request``. Raises ``Forbidden``, and the errors of ``httpx``."""
+        host = request.url.host
+        request.url = request.url.copy_with(host=await self._address_of(host, request.url.port))
+        # The certificate is still that of the name, and the header Host has been set from it already.
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def _address_of(self, host: str, port: int | None) -> str:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise httpx.ConnectError("the name has no address") from error
+        for *_, address in found:
+            if may_be_reached(ipaddress.ip_address(str(address[0])), self._networks):
+                return str(address[0])
+        raise Forbidden("no address of the host is public")
+
+
+def may_be_reached(address: _Address, networks: Sequence[Network]) -> bool:
+    """Whether ``address`` is public, or in one of ``networks``."""
+    if any(address in network for network in networks):
+        return True
+    if isinstance(address, ipaddress.IPv6Address):
+        embedded = address.ipv4_mapped or address.sixtofour
+        if address in _TRANSLATED:
+            embedded = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if embedded is not None:
+            return may_be_reached(embedded, networks)
+        if address.teredo is not None or address.is_site_local:
+            return False
+    return address.is_global and not address.is_multicast
