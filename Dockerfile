@@ -13,9 +13,10 @@ ARG CUDA_IMAGE=nvidia/cuda:13.0.2-devel-ubuntu24.04
 # --- what is ours -----------------------------------------------------------------------------------------------------
 
 FROM scratch AS sources
-COPY pyproject.toml requirements.lock README.md LICENSE /
+COPY pyproject.toml requirements.in requirements.lock README.md LICENSE /
 COPY api /api
 COPY kerneljudge /kerneljudge
+COPY kerneljudge_server /kerneljudge_server
 COPY docker /docker
 COPY evaluator /evaluator
 COPY runtime /runtime
@@ -35,7 +36,7 @@ RUN python3 -m venv /opt/venv \
     && useradd --uid 10001 --create-home kerneljudge \
     && install --directory --owner=kerneljudge --group=kerneljudge /data /data/cache /data/scratch
 WORKDIR /srv/kerneljudge
-COPY pyproject.toml requirements.lock ./
+COPY pyproject.toml requirements.in requirements.lock ./
 COPY docker ./docker
 
 FROM slim AS api
@@ -85,7 +86,7 @@ RUN apt-get update \
     && useradd --uid 10001 --create-home kerneljudge \
     && install --directory --owner=kerneljudge --group=kerneljudge /data /data/cache /data/scratch
 WORKDIR /srv/kerneljudge
-COPY pyproject.toml requirements.lock ./
+COPY pyproject.toml requirements.in requirements.lock ./
 COPY docker ./docker
 RUN python docker/requirements.py --with s3 > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt

@@ -25,7 +25,7 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 export PYTHONSAFEPATH := 1
 
 KERNELJUDGE := $(RUN) -m kerneljudge
-MEASURED := api kerneljudge runtime storage worker evaluator
+MEASURED := api kerneljudge kerneljudge_server runtime storage worker evaluator
 SOURCES := $(MEASURED) reference_models
 # What torch's CUDA builds bring along: it differs by machine, and torch pins it by itself.
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
@@ -34,7 +34,7 @@ COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install prepare serve dev demo test test-slow test-all test-gpu coverage redteam check structure format hooks bench lock clean
+.PHONY: help install prepare serve dev demo test test-slow test-all test-gpu coverage redteam check structure format hooks bench wheels lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -75,6 +75,7 @@ check: $(READY) ## Lint, check the format, the types and the dependency rule
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
+	$(RUN) -m mypy --python-version 3.10 --follow-imports=silent --package kerneljudge
 	$(LINT_IMPORTS)
 
 structure: $(READY) ## Print modules, lines and imports of each package
@@ -90,11 +91,14 @@ hooks: $(READY) ## Have git check each commit (.pre-commit-config.yaml)
 bench: $(READY) ## Measure what our performance claims rest on (benchmarks/README.md)
 	$(RUN) -m benchmarks.run $(ARGS)
 
+wheels: ## Build the wheels of both distributions into dist/
+	$(PYTHON) -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist ./kerneljudge .
+
 lock: ## Resolve the dependencies anew and rewrite requirements.lock
 	rm -rf build/lock && mkdir -p build
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade pip
-	build/lock/bin/python -m pip install --quiet --editable '.[dev]'
+	build/lock/bin/python -m pip install --quiet --editable ./kerneljudge --editable '.[dev]'
 	{ sed -n '/^#/p' requirements.lock; \
 	  build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel \
 	  | sed 's/+cpu$$//' | grep -Ev '^($(COMES_WITH_TORCH))=='; } > build/requirements.lock
@@ -106,11 +110,12 @@ clean: ## Remove the virtual environment, caches and the service's data folder
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ifneq ($(READY),)
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml setup.py kerneljudge/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --requirement requirements.lock
-	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation \
+	    --editable ./kerneljudge --editable .
 	@touch $@
 
 # Builds are right without it, so that its failure is no reason to stop. CUDA sources are built where there is a GPU.

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, Interval, SpeedupStatus, Status, Verdict
 from evaluator.flags import FlagKind
 from kerneljudge.records import IntervalRecord
+from kerneljudge.terms.findings import Tool
 from storage.models import BatchStatus, DiagnosisStatus, VerificationStatus, WorkerState
 from storage.queue.celery_app import diagnosis_queue
 

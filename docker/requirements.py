@@ -19,12 +19,14 @@ def main() -> int:
     parser.add_argument("without", nargs="*")
     parser.add_argument("--with", action="append", default=[], dest="extras", metavar="EXTRA")
     given = parser.parse_args()
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-    for requirement in (*project["dependencies"], *project["optional-dependencies"]["tracing"]):
+    root = Path(__file__).parent.parent
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = [line for line in (root / "requirements.in").read_text().splitlines() if not line.startswith("#")]
+    for requirement in (*needed, *extras["tracing"]):
         if re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] not in given.without:
             print(requirement)
     for extra in given.extras:
-        print("\n".join(project["optional-dependencies"][extra]))
+        print("\n".join(extras[extra]))
     return 0
 
 

@@ -23,7 +23,6 @@ from evaluator.devices.discovery import (
     has_cxx_compiler,
     has_nvcc,
 )
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
@@ -41,6 +40,7 @@ from evaluator.sandbox.layers import SandboxLayer
 from evaluator.stages.build_stage import BuildReport, build_candidate
 from evaluator.stages.evaluation_stage import EvaluationStage, GroupResults
 from evaluator.task import EvaluationTask
+from kerneljudge.terms.findings import Diagnosis, Tool
 
 __all__ = [
     "NO_CALLBACKS",

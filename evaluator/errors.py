@@ -15,6 +15,8 @@ A bad candidate raises none of these: it gets an ``Evaluation`` with a verdict.
 
 from __future__ import annotations
 
+from kerneljudge.terms.faults import EvaluatorError, ProblemError
+
 __all__ = [
     "DeviceUnavailable",
     "DoesNotFit",
@@ -27,16 +29,6 @@ __all__ = [
     "ToolchainMissing",
     "public_text",
 ]
-
-
-class EvaluatorError(Exception):
-    """Base of every fault that is not the candidate's."""
-
-    retriable = False
-
-
-class ProblemError(EvaluatorError):
-    """A problem's files are missing, malformed or contradictory."""
 
 
 class DeviceUnavailable(EvaluatorError):

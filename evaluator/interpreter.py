@@ -12,39 +12,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kerneljudge import terms
+
 __all__ = ["DISTRIBUTION_ROOT", "own_packages", "python_command", "python_environment"]
 
-_DISTRIBUTION: Final = "kerneljudge"
-
 DISTRIBUTION_ROOT: Final = Path(__file__).resolve().parent.parent
-"""The folder that the packages of this project lie in: a checkout, or the place of their installation."""
+"""The folder that the packages of the service lie in: a checkout, or a folder of ``kerneljudge_server``."""
 
+_SERVER: Final = "kerneljudge_server"
 _BEGAN_IN: Final = Path.cwd()
 
 
 def own_packages(root: Path = DISTRIBUTION_ROOT) -> tuple[Path, ...]:
-    """The folders of this project's packages in ``root``, sorted: no confined process may see them.
+    """The folders with code of ours, sorted: no confined process may see them. ``root`` is as ``DISTRIBUTION_ROOT``.
 
-    In a checkout they are its packages. Where the project is installed, among packages of others, they are the folders
-    that its distribution has recorded. Raises ``RuntimeError`` where neither names this package: a guess would show
-    code of ours to candidates.
+    In a checkout they are its packages. Where the project is installed, the whole package ``kerneljudge_server`` is
+    ours, with all that lies in it. In both cases the client is, wherever it was imported from. Raises ``RuntimeError``
+    where ``root`` is neither: a guess would show code of ours to candidates.
     """
     if (root / "pyproject.toml").is_file():
-        names = {path.parent.name for path in root.glob("*/__init__.py")}
+        ours = {path.parent for path in root.glob("*/__init__.py")}
+        known = root / __package__ in ours
     else:
-        names = _recorded_folders(root)
-    if __package__ not in names:
-        raise RuntimeError(f"{root} is neither a checkout of {_DISTRIBUTION} nor a folder that it is installed in")
-    return tuple(root / name for name in sorted(names))
-
-
-def _recorded_folders(root: Path) -> set[str]:
-    """The folders of Python modules that distributions of this name in ``root`` have recorded."""
-    import importlib.metadata  # noqa: PLC0415 - 60 ms, which no process needs in a checkout
-
-    found = importlib.metadata.distributions(name=_DISTRIBUTION, path=[str(root)])
-    files = [file for distribution in found for file in distribution.files or ()]
-    return {file.parts[0] for file in files if file.suffix == ".py" and len(file.parts) > 1 and file.parts[0] != ".."}
+        ours = {root.parent}
+        known = root.parent.name == _SERVER and (root / __package__ / "__init__.py").is_file()
+    if not known:
+        raise RuntimeError(f"{root} is neither a checkout of kerneljudge nor a folder of an installed {_SERVER}")
+    return tuple(sorted(ours | {Path(path).resolve().parent for path in terms.__path__}))
 
 
 def python_command(*arguments: str) -> list[str]:

@@ -8,7 +8,7 @@ from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.errors import ProblemError
 from evaluator.problems.problem import Problem
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.rules import Rules
 
 __all__ = ["EvaluationTask"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from typing import Any, Unpack, cast
+from typing import Any, cast
+
+from typing_extensions import Unpack
 
 from kerneljudge import _http
 from kerneljudge.records import ProblemRecord, ProblemSummary

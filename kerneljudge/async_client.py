@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, cast
 
 import httpx
+from typing_extensions import Self, Unpack
 
-from evaluator.evaluation import Status
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
 from kerneljudge._problems import AsyncProblemCalls
 from kerneljudge.records import Board, ComparisonRecord, SubmissionRecord
 from kerneljudge.requests import NewSubmission
+from kerneljudge.terms.outcomes import Status
 
 __all__ = ["AsyncClient", "gather"]
 

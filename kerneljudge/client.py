@@ -15,11 +15,11 @@ from concurrent.futures import as_completed as futures_as_completed
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import httpx
+from typing_extensions import Self
 
-from evaluator.evaluation import Status
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
 from kerneljudge._problems import ProblemCalls
@@ -38,6 +38,7 @@ from kerneljudge.records import (
     WorkerRecord,
 )
 from kerneljudge.requests import NewSubmission, Reference, Requirements
+from kerneljudge.terms.outcomes import Status
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Required
+from typing import Any
 
-from typing_extensions import TypedDict
+from typing_extensions import Required, TypedDict
 
 from kerneljudge.records import RulesRecord
 

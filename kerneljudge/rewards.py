@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Literal, cast
 
-from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
 from kerneljudge.async_client import AsyncClient, gather
 from kerneljudge.completions import Completion, text_of
 from kerneljudge.errors import ClientError, RequestRefused, ServiceUnreachable
 from kerneljudge.records import SubmissionRecord
 from kerneljudge.requests import NewSubmission, SubmissionOptions
+from kerneljudge.terms.outcomes import Gradients, SpeedupStatus, Status, Verdict
 
 __all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "Unmeasured", "text_of"]
 

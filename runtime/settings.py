@@ -17,6 +17,7 @@ from evaluator.artifact_store import StoreAddress
 from evaluator.config import parse_limits
 from evaluator.devices.discovery import default_build_slots
 from evaluator.logs import LogFormat
+from evaluator.problems.loading import usual_folder
 
 __all__ = ["MEASURE_AGAIN_S", "InvalidSettings", "Settings", "is_loopback"]
 
@@ -69,7 +70,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
 
     data_dir: Path = Path(".kerneljudge")
-    problems_dir: Path = Path("reference_models")
+    problems_dir: Path = Field(default_factory=usual_folder)
     extra_problems_dir: Path = Path(".kerneljudge/problems")
     database_url: str = ""
     broker_url: str = ""

@@ -20,7 +20,7 @@ import grimp
 __all__ = ["MOST_CLASS_LINES", "MOST_LINES", "MOST_MODULES", "ROOT", "Module", "modules", "modules_by_package"]
 
 ROOT: Final = Path(__file__).parent.parent
-LAYERS: Final = ("api", "worker", "kerneljudge", "storage", "runtime", "evaluator")
+LAYERS: Final = ("api", "worker", "kerneljudge_server", "storage", "runtime", "evaluator", "kerneljudge")
 """The packages that are released, from the top."""
 MOST_MODULES: Final = 16
 """In one package, beside its sub-packages; ``__init__.py`` and ``__main__.py`` are not counted."""

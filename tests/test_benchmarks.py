@@ -144,7 +144,7 @@ def test_the_problems_are_those_of_the_throughput() -> None:
 
 @pytest.mark.timeout(300)
 def test_each_checkout_is_measured_by_its_own_packages(tmp_path: Path) -> None:
-    for name in ("benchmarks", "evaluator", "reference_models"):
+    for name in ("benchmarks", "evaluator", "kerneljudge", "reference_models"):
         shutil.copytree(DISTRIBUTION_ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(DISTRIBUTION_ROOT / "pyproject.toml", tmp_path)  # it is what a checkout is known by
     (tmp_path / "evaluator" / "__init__.py").write_text("import sys\n\nprint('the copy', file=sys.stderr)\n")

@@ -34,7 +34,7 @@ def loaded_by(*modules: str) -> set[str]:
         "evaluator.source_flags",
         "evaluator.problems.vetting.run",
         "evaluator.problems.importing",
-        "kerneljudge.cli.import_problems",
+        "kerneljudge_server.import_problems",
     ],
 )  # fmt: skip
 def test_nothing_outside_the_evaluators_processes_loads_torch(module: str) -> None:
@@ -43,7 +43,13 @@ def test_nothing_outside_the_evaluators_processes_loads_torch(module: str) -> No
 
 @pytest.mark.parametrize(
     "module",
-    ["kerneljudge", "kerneljudge.cli.app", "kerneljudge.client", "kerneljudge.grading.local", "kerneljudge.cli.serve"],
+    [
+        "kerneljudge",
+        "kerneljudge.cli.app",
+        "kerneljudge.client",
+        "kerneljudge_server.local",
+        "kerneljudge_server.serve",
+    ],
 )
 def test_the_client_loads_nothing_of_the_server(module: str) -> None:
     assert loaded_by(module).isdisjoint(SERVER)

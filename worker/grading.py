@@ -25,7 +25,7 @@ from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import Vetting
 from evaluator.problems.vetting.run import vet
-from evaluator.source_rules.rules import parse_rules
+from kerneljudge.terms.rules import parse_rules
 from storage.grading.claims import Claim, Claims
 from storage.models import Stage
 from storage.queue.eligibility import DeviceCapabilities

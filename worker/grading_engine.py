@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import BuildReport, Callbacks, GroupResults, SandboxLayer
 from evaluator.evaluation import Evaluation
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Tool
 
 __all__ = ["GradingEngine"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.diagnosis.findings import Tool
+from kerneljudge.terms.findings import Tool
 from runtime.settings import Settings
 from storage.batches.batches import Batches
 from storage.grading.claims import Claims

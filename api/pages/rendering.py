@@ -20,7 +20,7 @@ from api.services.exports import parquet_is_there
 from evaluator.problems.requested import is_requested
 from evaluator.problems.shapes import split_name
 from evaluator.problems.vetting import MEANING
-from evaluator.source_rules.rules import Rules, rules_text
+from kerneljudge.terms.rules import Rules, rules_text
 from runtime.settings import Settings
 from storage.access.keys import Scope
 

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.records.encoding import to_json, to_text
 from api.records.submissions import records_with_feedback
 from evaluator.evaluation import Interval
-from evaluator.summaries.summary import summarise
 from kerneljudge.records import (
     BatchLinks,
     BatchList,
@@ -25,6 +24,7 @@ from kerneljudge.records import (
     SummaryRecord,
     WebhookRecord,
 )
+from kerneljudge.summaries.summary import summarise
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchPage
 from storage.batches.comparison import compare_batches, device_names_of

@@ -11,8 +11,8 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from evaluator.config import DEVICE_KINDS
-from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
+from kerneljudge.terms.findings import Tool
 from storage.clock import database_now
 from storage.metrics.counters import read_counts
 from storage.metrics.metrics import ENDED

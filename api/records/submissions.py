@@ -12,10 +12,8 @@ from api.labels import undiagnosed
 from api.records.encoding import to_text
 from api.records.queries import served_queues
 from evaluator.config import parse_limits
-from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Status, Verdict
 from evaluator.feedback.feedback import feedback
-from evaluator.source_rules.rules import parse_rules
 from kerneljudge.records import (
     AttemptList,
     AttemptRecord,
@@ -32,6 +30,8 @@ from kerneljudge.records import (
     VerificationRecord,
     WithdrawalRecord,
 )
+from kerneljudge.terms.findings import Tool
+from kerneljudge.terms.rules import parse_rules
 from storage.access.visibility import Viewer
 from storage.grading.diagnoses import Diagnoses, undiagnosable
 from storage.grading.verification import checks_of, verification_of

@@ -27,7 +27,6 @@ from api.services.auth import (
 )
 from api.services.container import ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
 from api.services.submit import submit
-from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.logs import add_fields
 from kerneljudge.records import (
@@ -39,6 +38,7 @@ from kerneljudge.records import (
     SubmissionRecord,
     TierName,
 )
+from kerneljudge.terms.findings import Tool
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches
 from storage.clock import database_now

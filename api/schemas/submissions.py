@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from evaluator.config import SETTABLE_LIMITS
 from evaluator.problems.problem import Problem, Tolerance
 from evaluator.problems.requested import requested_problem
-from evaluator.source_rules.rules import Rules
 from kerneljudge.records import Baseline, DeviceKind, LanguageName, Precision, TierName, VisibilityName
+from kerneljudge.terms.rules import Rules
 from storage.submissions.metadata import MAX_DEPTH, MAX_METADATA_BYTES, checked_metadata
 
 __all__ = [

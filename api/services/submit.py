@@ -21,8 +21,8 @@ from evaluator.config import checked_limits
 from evaluator.errors import ProblemError
 from evaluator.problems.created import is_created
 from evaluator.problems.problem import Problem
-from evaluator.source_rules.rules import NO_RULES, Rules
 from kerneljudge.records import DeviceKind, VisibilityName
+from kerneljudge.terms.rules import NO_RULES, Rules
 from storage.access.keys import Scope
 from storage.access.quotas import charge_submissions
 from storage.access.visibility import Visibility

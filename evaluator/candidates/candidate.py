@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from evaluator.candidates.llm_response import Answer, CodeBlock, read_answer
+from kerneljudge.terms.limits import MAX_SOURCE_BYTES
 
-__all__ = ["CLASS_NAME", "MAX_BYTES", "Candidate", "InvalidSource", "parse_candidate", "parse_quietly"]
+__all__ = ["CLASS_NAME", "Candidate", "InvalidSource", "parse_candidate", "parse_quietly"]
 
 CLASS_NAME: Final = "ModelNew"
-MAX_BYTES: Final = 300_000
-"""Source and answers above this size (in UTF-8) are rejected without being read."""
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _DEFINITION: Final = re.compile(rf"^[ \t]*(?:class\s+{CLASS_NAME}\s*[(:]|{CLASS_NAME}\s*=[^=])", re.MULTILINE)
@@ -72,7 +71,7 @@ class _Syntax:
 
 
 def parse_candidate(
-    *, code: str | None = None, response: str | None = None, max_bytes: int = MAX_BYTES
+    *, code: str | None = None, response: str | None = None, max_bytes: int = MAX_SOURCE_BYTES
 ) -> Candidate | InvalidSource:
     """Find the candidate in ``code`` (source) or in ``response`` (a raw model answer).
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from evaluator.builder.resources import short_name
-from evaluator.diagnosis.findings import KernelCounters
+from kerneljudge.terms.findings import KernelCounters
 
 __all__ = ["METRICS", "not_permitted", "parse_counters", "tool_error"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from evaluator.builder.resources import short_name
-from evaluator.diagnosis.findings import Fault
+from kerneljudge.terms.findings import Fault
 
 __all__ = ["parse_faults", "tool_error"]
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from evaluator.builder.resources import KernelResources, spill_notes
 from evaluator.diagnosis import counters, sanitizer
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.source_map import SourceMap
 from evaluator.errors import EvaluationCancelled, ToolchainMissing
 from evaluator.interpreter import python_command
@@ -27,6 +26,7 @@ from evaluator.progress import never_cancelled
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 from evaluator.task import EvaluationTask
+from kerneljudge.terms.findings import Diagnosis, Tool
 
 __all__ = ["TIMEOUT_S", "Workplace", "diagnose", "tool_path"]
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from evaluator.builder.request import BuildRequest
 from evaluator.candidates.candidate import parse_quietly
-from evaluator.diagnosis.findings import Fault
 from evaluator.source_flags.extensions import find_extensions
 from evaluator.source_flags.module import Module
+from kerneljudge.terms.findings import Fault
 
 __all__ = ["IMPLICIT_LINES", "SourceMap"]
 

@@ -42,7 +42,7 @@ from evaluator.judge.timing.timed_call import Participant
 from evaluator.problems.problem import Problem
 from evaluator.protocol import messages
 from evaluator.sandbox.freezer import Freezer
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.rules import Rules
 
 __all__ = ["main"]
 

@@ -16,16 +16,24 @@ from pathlib import Path
 from typing import Final
 
 from evaluator.errors import ProblemError
+from evaluator.interpreter import DISTRIBUTION_ROOT
 from evaluator.problems.created import is_created
 from evaluator.problems.manifest import MissingNames, parse_problem
 from evaluator.problems.problem import Problem
 from evaluator.problems.requested import REQUESTED, is_requested
 from evaluator.problems.vetting_record import Vetting
 
-__all__ = ["load_problem", "load_problems", "save_vetting"]
+__all__ = ["load_problem", "load_problems", "save_vetting", "usual_folder"]
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 _VETTING: Final = "vetting.json"
+_USUAL: Final = "reference_models"
+
+
+def usual_folder() -> Path:
+    """Return the folder of problems where none is named: that of the working folder, or else of this distribution."""
+    here = Path(_USUAL)
+    return here if here.is_dir() else DISTRIBUTION_ROOT / _USUAL
 
 
 def load_problems(root: Path, extra: Path | None = None) -> dict[str, Problem]:

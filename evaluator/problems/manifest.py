@@ -22,7 +22,7 @@ from evaluator.problems.problem import (
     Tolerance,
 )
 from evaluator.problems.shapes import MOST_VARIED, NEIGHBOURS, SHAPE_USES, Shape, Varied, neighbours
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.rules import Rules
 
 __all__ = ["FIELDS", "MAX_SHAPES", "MissingNames", "parse_problem"]
 

@@ -15,9 +15,10 @@ from evaluator.config import BASELINES, IEEE, LOWER_PRECISIONS, PRECISIONS, Eval
 from evaluator.errors import ProblemError
 from evaluator.problems.module_constants import integers, rewritten
 from evaluator.problems.shapes import Shape, full_name, split_name
-from evaluator.problems.vetting_labels import Label
 from evaluator.problems.vetting_record import Vetting, refusal_of
-from evaluator.source_rules.rules import NO_RULES, Rules
+from kerneljudge.terms.choices import GRADIENT_POLICIES, INPUT_DOMAINS
+from kerneljudge.terms.rules import NO_RULES, Rules
+from kerneljudge.terms.vetting_labels import Label
 
 __all__ = [
     "GRADIENT_POLICIES",
@@ -29,12 +30,6 @@ __all__ = [
     "Size",
     "Tolerance",
 ]
-
-GRADIENT_POLICIES: Final = ("check", "require", "none")
-"""``check``: verify gradients if the candidate has them. ``require``: missing ones fail. ``none``: skip."""
-
-INPUT_DOMAINS: Final = ("real", "as_written")
-"""``real``: any finite value is a fair input. ``as_written``: only the inputs of ``get_inputs``."""
 
 POOLED: Final = ("mean", "sum")
 """How outputs follow from those of slices of rows, where they have no rows themselves."""

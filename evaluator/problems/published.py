@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.candidates.candidate import MAX_BYTES, parse_quietly
+from evaluator.candidates.candidate import parse_quietly
+from kerneljudge.terms.limits import MAX_SOURCE_BYTES
 
 __all__ = ["Published", "Unusable", "parse_published"]
 
@@ -37,8 +38,8 @@ class Published:
 def parse_published(source: str, title: str) -> Published:
     """Return the facts about a problem's source. Raises ``Unusable``."""
     size = len(source.encode("utf-8", "surrogatepass"))
-    if size > MAX_BYTES:
-        raise Unusable(f"it has {size:,} bytes, and at most {MAX_BYTES:,} are read")
+    if size > MAX_SOURCE_BYTES:
+        raise Unusable(f"it has {size:,} bytes, and at most {MAX_SOURCE_BYTES:,} are read")
     try:
         module = parse_quietly(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
-from evaluator.problems.vetting_labels import REFUSALS, Label
+from kerneljudge.terms.vetting_labels import REFUSALS, Label
 
 __all__ = ["NOT_VETTED", "Check", "Inputs", "Vetting", "refusal_of", "without_figures"]
 

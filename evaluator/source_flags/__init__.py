@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Final
 
-from evaluator.candidates.candidate import MAX_BYTES, parse_quietly
+from evaluator.candidates.candidate import parse_quietly
 from evaluator.flags import Flag, FlagKind
 from evaluator.source_flags import fallbacks, kernels, patches, precision, shortcuts, surroundings
 from evaluator.source_flags.extensions import find_extensions
 from evaluator.source_flags.module import Module, TooMuchToRead
+from kerneljudge.terms.limits import MAX_SOURCE_BYTES
 
 __all__ = ["Flag", "FlagKind", "advise"]
 
@@ -30,7 +31,7 @@ def advise(source: str, *, of_precision: str = "float32", tf32: bool = True) -> 
 
     A source larger than a candidate may be is not examined.
     """
-    if len(source) > MAX_BYTES:
+    if len(source) > MAX_SOURCE_BYTES:
         return ()
     try:
         module = Module(parse_quietly(source))

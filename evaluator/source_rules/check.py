@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from evaluator.candidates.candidate import MAX_BYTES, parse_quietly
+from evaluator.candidates.candidate import parse_quietly
 from evaluator.source_flags import precision
 from evaluator.source_flags.extensions import find_extensions
 from evaluator.source_flags.module import Module, TooMuchToRead
@@ -15,7 +15,8 @@ from evaluator.source_rules.hiding import computed_names, made_code
 from evaluator.source_rules.languages import kernel_languages
 from evaluator.source_rules.operators import ReferenceTooLarge, operator_calls
 from evaluator.source_rules.program import Program
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.limits import MAX_SOURCE_BYTES
+from kerneljudge.terms.rules import Rules
 
 __all__ = ["FILE", "MAX_BREAKS", "Break", "find_breaks"]
 
@@ -53,7 +54,7 @@ def find_breaks(
     if not rules:
         return []
     try:
-        if len(source) > MAX_BYTES:
+        if len(source) > MAX_SOURCE_BYTES:
             raise TooMuchToRead
         module = Module(parse_quietly(source))
         found = set(_breaks(module, rules, least_precision, reference, tf32=tf32))

@@ -12,7 +12,7 @@ from typing import Final
 from evaluator.source_flags.cxx import code_of
 from evaluator.source_flags.extensions import Extension
 from evaluator.source_flags.module import Module
-from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
+from kerneljudge.terms.operator_names import TENSOR_METHODS, operators_of
 
 __all__ = ["CxxText", "cxx_texts", "hidden_in_cxx", "operators_in_cxx"]
 

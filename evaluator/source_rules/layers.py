@@ -9,8 +9,8 @@ from typing import Final
 from evaluator.candidates.candidate import CLASS_NAME
 from evaluator.source_flags.module import Function
 from evaluator.source_rules.foreign import Foreign
-from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
 from evaluator.source_rules.program import Place, Program, is_attribute, is_super
+from kerneljudge.terms.operator_names import TENSOR_METHODS, operators_of
 
 __all__ = ["REFERENCE", "Layers"]
 

@@ -10,8 +10,8 @@ from evaluator.candidates.candidate import parse_quietly
 from evaluator.source_flags.module import Module, TooMuchToRead
 from evaluator.source_rules.foreign import Foreign
 from evaluator.source_rules.layers import REFERENCE, Layers
-from evaluator.source_rules.operator_names import TENSOR_METHODS, operators_of
 from evaluator.source_rules.program import Place, Program, is_super
+from kerneljudge.terms.operator_names import TENSOR_METHODS, operators_of
 
 __all__ = ["LIBRARIES", "ReferenceTooLarge", "operator_calls"]
 

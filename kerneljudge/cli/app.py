@@ -9,9 +9,6 @@ from typing import Annotated, cast
 
 import typer
 
-from evaluator.config import DEVICE_KINDS
-from evaluator.devices.discovery import available_devices
-from evaluator.diagnosis.findings import Tool
 from kerneljudge.cli import diagnosis_tables, render
 from kerneljudge.cli.keys import keys_app
 from kerneljudge.cli.options import (
@@ -30,16 +27,18 @@ from kerneljudge.cli.options import (
     Size,
     TierOption,
     Url,
-    chosen_problem,
 )
 from kerneljudge.cli.output import BadUsage, ExitStatus, as_error, emit, finish, say, stderr, turned_into_exits
 from kerneljudge.cli.problems import problems_app
 from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.cli.server_part import need_server
 from kerneljudge.cli.service_commands import batches_app, grade, leaderboard, submit
 from kerneljudge.client import DEFAULT_URL
-from kerneljudge.grading import local
-from kerneljudge.grading.sources import problems_folder, read_given
+from kerneljudge.grading.local_record import failed_record
+from kerneljudge.grading.sources import read_given
 from kerneljudge.records import TierName
+from kerneljudge.terms.choices import DEVICE_KINDS
+from kerneljudge.terms.findings import Tool
 
 __all__ = ["app", "main"]
 
@@ -74,10 +73,11 @@ def serve(
     require_sandbox: RequireSandbox = None,
 ) -> None:
     """Start the service on this machine: the API, its pages and the workers. Ctrl-C stops it."""
-    # It is imported here, because no other command needs the supervision of processes.
-    from kerneljudge.cli.serve import serve as run  # noqa: PLC0415
-
     with turned_into_exits():
+        need_server("kerneljudge serve")
+        from kerneljudge_server.folders import problems_folder
+        from kerneljudge_server.serve import serve as run
+
         status = run(
             host=host,
             port=port,
@@ -120,9 +120,13 @@ def evaluate(
 
     def as_record(message: str) -> None:
         if json_:
-            emit(local.fault(problem or known.pop("problem", ""), message, **known))
+            emit(failed_record(problem or known.pop("problem", ""), message, **known))
 
     with turned_into_exits(as_record):
+        need_server("kerneljudge eval", "kerneljudge submit --watch has a service do it")
+        from kerneljudge_server import local
+        from kerneljudge_server.problems import chosen_problem
+
         task = chosen_problem(problems_dir, problem, reference, precision)
         if problem is None:
             known.update(problem=task.id)
@@ -132,7 +136,9 @@ def evaluate(
         known.update(device=config.device_kind, size=config.size, precision=config.precision, tier=tier)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
-            outcome = local.evaluate(task, given.parse(), config, line.show, require_sandbox=bool(require_sandbox))
+            outcome = local.evaluate(
+                task, local.candidate_of(given), config, line.show, require_sandbox=bool(require_sandbox)
+            )
         outcome.record["tier"] = cast(TierName, tier)
         if log and outcome.log:
             say(outcome.log.rstrip("\n"))
@@ -164,13 +170,17 @@ def diagnose(
     Exit status: 0 no fault was found, 1 a fault was found or the candidate failed, 3 the tool gave no result.
     """
     with turned_into_exits(as_error(json_)):
+        need_server("kerneljudge diagnose")
+        from kerneljudge_server import local
+        from kerneljudge_server.problems import chosen_problem
+
         task = chosen_problem(problems_dir, problem, reference, precision)
         given = read_given(file, is_response=response)
         size = size or tool.usual_size(task.sizes, task.default_size("cuda"))
         config = local.configure(task, device, size, precision, None)
         if config.device_kind != "cuda":
             raise BadUsage("these tools know of CUDA alone: device must be cuda or cuda:N")
-        found = local.diagnose(task, given.parse(), config, tool, require_sandbox=bool(require_sandbox))
+        found = local.diagnose(task, local.candidate_of(given), config, tool, require_sandbox=bool(require_sandbox))
         if log and found.printed:
             say(found.printed.rstrip("\n"))
         if json_:
@@ -195,13 +205,13 @@ def doctor(
     json_: AsJson = False,
 ) -> None:
     """Check whether this machine can evaluate candidates, and in a complete sandbox. Report missing parts."""
-    # It is imported here, because the other commands do not start an engine.
-    from kerneljudge.cli.doctor import examine  # noqa: PLC0415
-
     with turned_into_exits(as_error(json_)):
+        need_server("kerneljudge doctor")
+        from kerneljudge_server.doctor import examine
+
         if device is not None and device.partition(":")[0] not in DEVICE_KINDS:
             raise BadUsage(f"device must be cpu, cuda or cuda:N, not {device!r}")
-        examination = examine([device] if device is not None else available_devices(), self_test=self_test)
+        examination = examine(None if device is None else [device], self_test=self_test)
         if json_:
             emit(examination.to_record())
         else:
@@ -220,9 +230,10 @@ def prepare(
 
     Exit status: 0 everything is there, 1 something could not be made, and builds work without it.
     """
-    from kerneljudge.cli.prepare import prepare_machine  # noqa: PLC0415
-
     with turned_into_exits(as_error(json_)):
+        need_server("kerneljudge prepare")
+        from kerneljudge_server.prepare import prepare_machine
+
         record, complete = prepare_machine(say, recipes or [])
         if json_:
             emit(record)
@@ -243,7 +254,7 @@ def mcp(url: Url = DEFAULT_URL) -> None:
     with turned_into_exits():
         try:
             # It is imported here, because the package is an extra and brings half a web server along.
-            from kerneljudge.mcp_server import make_server  # noqa: PLC0415
+            from kerneljudge.mcp_server import make_server
         except ModuleNotFoundError as error:
             raise BadUsage(f"this needs the package mcp ({error}): pip install 'kerneljudge[mcp]'") from error
         make_server(url).run("stdio")

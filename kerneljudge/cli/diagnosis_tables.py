@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters
 from kerneljudge.records import DiagnosisRecord
+from kerneljudge.terms.findings import Diagnosis, Fault, KernelCounters
 
 __all__ = ["found", "stored", "tables"]
 

@@ -5,20 +5,15 @@ So an operator can make the first key, and is not locked out after losing all ke
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kerneljudge.cli import render
 from kerneljudge.cli.options import AsJson
 from kerneljudge.cli.output import BadUsage, as_error, emit, say, turned_into_exits
-
-if TYPE_CHECKING:
-    from storage.access.keys import Keys
-    from storage.models import ApiKey
+from kerneljudge.cli.server_part import need_server
 
 __all__ = ["keys_app"]
 
@@ -61,25 +56,22 @@ def create_key(
             raise BadUsage("a client is named by 1 to 200 characters")
         if own_only and "admin" in wanted:
             raise BadUsage("a key with the scope admin sees everything, so it cannot be --own-only")
-        with _keys() as keys:
-            from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
-            from storage.access.keys import Scope  # noqa: PLC0415
+        need_server("kerneljudge keys")
+        from kerneljudge_server import keys
 
-            key, token = keys.create(
-                client,
-                [Scope(name) for name in wanted],
-                by=OPERATOR,
-                own_only=own_only,
-                expires_in=None if expires_in_days is None else timedelta(days=expires_in_days),
-                requests_per_min=requests_per_min,
-                submissions_per_day=submissions_per_day,
-            )
-            record = _record(key)
+        record, token = keys.create(
+            client,
+            wanted,
+            own_only=own_only,
+            expires_in=None if expires_in_days is None else timedelta(days=expires_in_days),
+            requests_per_min=requests_per_min,
+            submissions_per_day=submissions_per_day,
+        )
         if json_:
             emit({**record, "key": token})
         else:
             typer.echo(token)
-            say(f"{key.id} for {client}: {', '.join(key.scopes)}")
+            say(f"{record['id']} for {client}: {', '.join(record['scopes'])}")
             say("it is shown this once; programs take it from KERNELJUDGE_API_KEY")
             if own_only:
                 say("set KERNELJUDGE_PUBLIC_READ=false, or its holder reads everything public without a key")
@@ -89,8 +81,10 @@ def create_key(
 def list_keys(json_: AsJson = False) -> None:
     """List all keys, the newest first, without their texts."""
     with turned_into_exits(as_error(json_)):
-        with _keys() as keys:
-            records = [_record(key) for key in keys.all()]
+        need_server("kerneljudge keys")
+        from kerneljudge_server import keys
+
+        records = keys.listed()
         if json_:
             emit({"items": records})
         else:
@@ -110,53 +104,11 @@ def revoke_key(
 ) -> None:
     """Revoke a key. It is refused from the next request on."""
     with turned_into_exits(as_error(json_)):
-        with _keys() as keys:
-            from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
+        need_server("kerneljudge keys")
+        from kerneljudge_server import keys
 
-            found = [each for each in keys.all() if key in (each.id, each.prefix) or key.startswith(each.prefix)]
-            if len(found) != 1:
-                raise BadUsage(f"{'several keys begin' if found else 'no key begins'} like this; name one by its id")
-            record = _record(keys.revoke(found[0].id, by=OPERATOR))
+        record = keys.revoke(key)
         if json_:
             emit(record)
         else:
             say(f"revoked: {record['id']} of {record['client']}")
-
-
-@contextlib.contextmanager
-def _keys() -> Iterator[Keys]:
-    """Open the keys in the database of the settings, in one transaction. Raises ``BadUsage``."""
-    from sqlalchemy.exc import OperationalError  # noqa: PLC0415 - a client needs no server package
-
-    from runtime.settings import InvalidSettings, Settings  # noqa: PLC0415
-    from storage.access.keys import Keys  # noqa: PLC0415
-    from storage.database import create_engine_for, migrate, session_factory  # noqa: PLC0415
-
-    try:
-        settings = Settings.load()
-        migrate(settings)
-        engine = create_engine_for(settings)
-    except InvalidSettings as error:
-        raise BadUsage(str(error)) from error
-    except OperationalError as error:
-        raise BadUsage(f"the database cannot be reached: {error.orig}") from error
-    try:
-        with session_factory(engine).begin() as session:
-            yield Keys(session)
-    finally:
-        engine.dispose()
-
-
-def _record(key: ApiKey) -> dict[str, Any]:
-    moments = {name: getattr(key, f"{name}_at") for name in ("created", "expires", "revoked", "last_used")}
-    return {
-        "id": key.id,
-        "prefix": key.prefix,
-        "client": key.client,
-        "scopes": key.scopes,
-        "own_only": key.own_only,
-        "created_by": key.created_by,
-        **{name: None if moment is None else moment.isoformat() for name, moment in moments.items()},
-        "requests_per_min": key.requests_per_min,
-        "submissions_per_day": key.submissions_per_day,
-    }

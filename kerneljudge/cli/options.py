@@ -1,4 +1,4 @@
-"""Options that several commands have, and the problem that they name."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS, TIERS
-from evaluator.problems.problem import Problem
-from evaluator.source_rules.rules import LANGUAGES
 from kerneljudge.cli.output import BadUsage
-from kerneljudge.grading.references import problem_of, read_reference
-from kerneljudge.grading.sources import known_problems, problems_folder
+from kerneljudge.terms.choices import BASELINES, PRECISIONS, TIERS
+from kerneljudge.terms.limits import SETTABLE_LIMITS
+from kerneljudge.terms.rules import LANGUAGES
 
 __all__ = [
     "AsJson",
@@ -32,8 +30,6 @@ __all__ = [
     "TierOption",
     "Url",
     "Visibility",
-    "chosen_problem",
-    "known_problem",
     "one_of_problem_and_reference",
 ]
 
@@ -132,27 +128,7 @@ OptionalUrl = Annotated[
 ]
 
 
-def known_problem(folder: Path | None, problem_id: str) -> Problem:
-    """Return the problem ``problem_id`` of a folder. Raises ``BadUsage`` if it is not there."""
-    problems = known_problems(folder)
-    if problem_id not in problems:
-        raise BadUsage(f"no problem {problem_id!r} in {problems_folder(folder)}; there are {', '.join(problems)}")
-    return problems[problem_id]
-
-
 def one_of_problem_and_reference(problem: str | None, reference: str | None) -> None:
     """Raise ``BadUsage`` unless exactly one of them is given."""
     if (problem is None) == (reference is None):
         raise BadUsage("give either --problem, an id, or --reference, a file")
-
-
-def chosen_problem(folder: Path | None, problem: str | None, reference: str | None, precision: str | None) -> Problem:
-    """Return the problem of a folder, or the one that a file with a reference makes.
-
-    Raises ``BadUsage``, ``UnusableFile``.
-    """
-    one_of_problem_and_reference(problem, reference)
-    if reference is not None:
-        return problem_of(read_reference(reference), precision)
-    assert problem is not None
-    return known_problem(folder, problem)

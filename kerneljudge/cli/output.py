@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from evaluator.errors import EvaluatorError, ProblemError
-from evaluator.evaluation import Status, Verdict
 from kerneljudge.cli import render
 from kerneljudge.errors import ClientError, RequestRefused
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import SubmissionRecord
+from kerneljudge.terms.faults import EvaluatorError, ProblemError
+from kerneljudge.terms.outcomes import Status, Verdict
 
 __all__ = ["BadUsage", "ExitStatus", "as_error", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits"]
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
-from evaluator.problems.loading import save_vetting
-from evaluator.problems.vetting import Vetting
 from kerneljudge.cli import render, service
-from kerneljudge.cli.options import AsJson, OptionalUrl, ProblemsDir, RequireSandbox, Size, Url, known_problem
+from kerneljudge.cli.options import AsJson, OptionalUrl, ProblemsDir, RequireSandbox, Size, Url
 from kerneljudge.cli.output import BadUsage, ExitStatus, as_error, emit, say, stderr, turned_into_exits
 from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.cli.server_part import need_server
 from kerneljudge.client import DEFAULT_URL
-from kerneljudge.grading import local
-from kerneljudge.grading.sources import extra_problems_folder, folder_of, known_problems, read_given
+from kerneljudge.grading.sources import read_given
 from kerneljudge.records import ProblemRecord
 from kerneljudge.requests import NewProblem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 __all__ = ["problems_app"]
 
@@ -31,6 +34,9 @@ problems_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+_HERE = "a folder of problems on this machine"
+_ASK = "--url asks a service for its problems"
 
 ProblemFiles = Annotated[
     Path,
@@ -47,7 +53,10 @@ def list_problems(url: OptionalUrl = None, problems_dir: ProblemsDir = None, jso
             with service.connect(url) as client:
                 records = client.problems()
         else:
-            records = [local.problem_record(task) for task in known_problems(problems_dir).values()]
+            need_server(_HERE, _ASK)
+            from kerneljudge_server.problems import known_problems, problem_record
+
+            records = [problem_record(task) for task in known_problems(problems_dir).values()]
         if json_:
             emit({"items": records})
         else:
@@ -67,7 +76,10 @@ def show_problem(
             with service.connect(url) as client:
                 record = client.problem(problem)
         else:
-            record = local.problem_record(known_problem(problems_dir, problem))
+            need_server(_HERE, _ASK)
+            from kerneljudge_server.problems import known_problem, problem_record
+
+            record = problem_record(known_problem(problems_dir, problem))
         if json_:
             emit(record)
         else:
@@ -109,6 +121,12 @@ def check_problems(
     Exit status: 0 all are ranked (or fit into memory), 1 some are not, 2 bad usage, 3 kerneljudge failed.
     """
     with turned_into_exits(as_error(json_)):
+        need_server("kerneljudge problems check")
+        from kerneljudge_server import local, tables
+        from kerneljudge_server.folders import folder_of
+        from kerneljudge_server.kept_vettings import write_vetting
+        from kerneljudge_server.problems import known_problem, known_problems
+
         tasks = [known_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
         if memory is not None:
             if not math.isfinite(memory):
@@ -123,7 +141,7 @@ def check_problems(
             if json_:
                 emit({"items": [{**asdict(plan), "fits": plan.fits} for plan in plans]})
             else:
-                render.write(render.plans(plans, memory))
+                render.write(tables.plans(plans, memory))
             raise typer.Exit(ExitStatus.OK if all(plan.fits for plan in plans) else ExitStatus.NOT_PASSED)
         wanted = [
             (task, local.configure(task, device, size, name, None))
@@ -134,13 +152,13 @@ def check_problems(
         with ProgressLine(stderr()) as line:
             for vetting in local.vet(wanted, line.show):
                 if write:
-                    _save(folder_of(vetting.problem, problems_dir), vetting)
+                    say(f"written: {write_vetting(folder_of(vetting.problem, problems_dir), vetting)}")
                 found.append(vetting)
         if json_:
             emit({"items": [{**vetting.to_dict(), "ranked": not vetting.refused} for vetting in found]})
         else:
             for vetting in found:
-                render.write(render.vetting(vetting))
+                render.write(tables.vetting(vetting))
         raise typer.Exit(ExitStatus.NOT_PASSED if any(vetting.refused for vetting in found) else ExitStatus.OK)
 
 
@@ -166,10 +184,11 @@ def import_problems(
 
     Exit status: 0 all are admitted, 1 some are refused, 2 bad usage, 3 kerneljudge failed.
     """
-    # It is imported here, because the other commands do not read foreign references.
-    from kerneljudge.cli.import_problems import parse_scale, run_import  # noqa: PLC0415
-
     with turned_into_exits(as_error(json_)):
+        need_server("kerneljudge problems import")
+        from kerneljudge_server.folders import extra_problems_folder
+        from kerneljudge_server.import_problems import parse_scale, run_import
+
         with ProgressLine(stderr()) as line:
             outcome = run_import(
                 directory,
@@ -256,10 +275,3 @@ def _show_created(record: ProblemRecord, url: str, *, as_json: bool) -> None:
     else:
         typer.echo(record["id"])
         say(f"{record['visibility']}, version {record['version']}: {url}/problems/{record['id']}")
-
-
-def _save(folder: Path, vetting: Vetting) -> None:
-    try:
-        say(f"written: {save_vetting(folder, vetting)}")
-    except OSError as error:
-        raise BadUsage(f"cannot write to {folder}: {error.strerror}") from error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from typing_extensions import Self
 
 from kerneljudge.cli.render import plain
 

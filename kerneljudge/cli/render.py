@@ -10,11 +10,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evaluator.evaluation import Interval, SpeedupStatus, Verdict
-from evaluator.problems.memory_check import Planned
-from evaluator.problems.vetting import MEANING, Label, Vetting
-from evaluator.source_rules.rules import Rules, rules_text
-from evaluator.summaries.summary import THRESHOLDS, Summary
 from kerneljudge.cli import diagnosis_tables
 from kerneljudge.records import (
     Board,
@@ -25,8 +20,12 @@ from kerneljudge.records import (
     SubmissionRecord,
     Track,
 )
+from kerneljudge.summaries.summary import THRESHOLDS, Summary
+from kerneljudge.terms.outcomes import Interval, SpeedupStatus, Verdict
+from kerneljudge.terms.rules import Rules, rules_text
+from kerneljudge.terms.vetting_labels import MEANING, Label
 
-__all__ = ["leaderboard", "plain", "plans", "problem", "problem_list", "submission", "summary", "vetting", "write"]
+__all__ = ["indented", "leaderboard", "plain", "problem", "problem_list", "submission", "summary", "write"]
 
 _DASH: Final = "\N{EN DASH}"
 _UNMEASURED: Final = {
@@ -62,21 +61,21 @@ def submission(record: SubmissionRecord) -> RenderableType:
     head = Text.assemble((outcome.replace("_", " "), f"bold {style}"), f"  {plain(record['problem'])} ({where})")
     parts: list[RenderableType] = [head]
     if record["message"]:
-        parts.append(_indented(record["message"]))
+        parts.append(indented(record["message"]))
     parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
     parts.extend(diagnosis_tables.tables(record["details"], plain))
     # A service from before diagnoses sends none.
     diagnosed = record.get("diagnosis")
     if diagnosed is not None:
         parts.append(diagnosis_tables.stored(diagnosed, plain))
-    parts.extend(_indented(f"note: {note}") for note in record["notes"])
-    parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
+    parts.extend(indented(f"note: {note}") for note in record["notes"])
+    parts.extend(indented(f"hint: {hint}", "bold") for hint in record["hints"])
     # A service from before flags sends none.
-    parts.extend(_indented(_flag(flag), "dim") for flag in record.get("flags", ()))
+    parts.extend(indented(_flag(flag), "dim") for flag in record.get("flags", ()))
     # A service from before feedback sends none.
     if record.get("feedback"):
         parts.append(Text("  feedback, as a language model is given it:", "dim"))
-        parts.append(_indented("\n".join(f"  {line}" for line in str(record["feedback"]).splitlines()), "dim"))
+        parts.append(indented("\n".join(f"  {line}" for line in str(record["feedback"]).splitlines()), "dim"))
     return Group(*parts)
 
 
@@ -162,7 +161,7 @@ def problem(record: ProblemRecord) -> RenderableType:
     lines = [f"  {name:<20} {value}" for name, value in facts.items()]
     head = Text.assemble((record["id"], "bold"), f"  {record['title']}")
     return Group(
-        head, _indented(record["description"]), *map(Text, map(plain, lines)), Text(), Text(record["reference"])
+        head, indented(record["description"]), *map(Text, map(plain, lines)), Text(), Text(record["reference"])
     )
 
 
@@ -173,15 +172,15 @@ def summary(found: Summary) -> RenderableType:
     head.append(f"  {overall.compiled} compiled, {overall.solved} of {overall.problems} problems solved")
     parts: list[RenderableType] = [head]
     if overall.ungraded:
-        parts.append(_indented(f"{overall.ungraded} were not graded", "yellow"))
+        parts.append(indented(f"{overall.ungraded} were not graded", "yellow"))
     if overall.unsettled:
-        parts.append(_indented(f"{overall.unsettled} passed on too noisy a machine for a speedup", "yellow"))
+        parts.append(indented(f"{overall.unsettled} passed on too noisy a machine for a speedup", "yellow"))
     if overall.not_vetted:
-        parts.append(_indented(f"{overall.not_vetted} passed on problems that are not vetted or refused", "yellow"))
+        parts.append(indented(f"{overall.not_vetted} passed on problems that are not vetted or refused", "yellow"))
     if overall.weights_fixed:
-        parts.append(_indented(f"{overall.weights_fixed} passed with fixed weights, and have no speedup", "yellow"))
+        parts.append(indented(f"{overall.weights_fixed} passed with fixed weights, and have no speedup", "yellow"))
     if overall.untimed:
-        parts.append(_indented(f"{overall.untimed} passed without any timing, and count as no faster", "yellow"))
+        parts.append(indented(f"{overall.untimed} passed without any timing, and count as no faster", "yellow"))
     for verdict, count in found.verdicts.items():
         parts.append(Text(f"  {verdict.replace('_', ' '):<17} {count}"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
@@ -200,54 +199,10 @@ def summary(found: Summary) -> RenderableType:
         f"pass@{each.k} {100 * each.value:.1f} % {_shares(each.interval)}" for each in found.pass_at_k if each.p == 0
     ]
     if chances:
-        parts.append(_indented(", ".join(chances)))
+        parts.append(indented(", ".join(chances)))
     if overall.problems:
-        parts.append(_indented("in brackets: 95 % intervals, if problems and candidates were drawn anew", "dim"))
+        parts.append(indented("in brackets: 95 % intervals, if problems and candidates were drawn anew", "dim"))
     return Group(*parts)
-
-
-def vetting(found: Vetting) -> RenderableType:
-    """Show a vetting: its trials, its findings and their consequence."""
-    head = Text.assemble((found.problem, "bold"), f"  ({found.device}, {found.size}, {found.precision})")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
-    for column in ("check", "inputs", "verdict", "gradients"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("message", overflow="fold")
-    for check in found.checks:
-        verdict = _DASH if check.verdict is None else check.verdict.replace("_", " ")
-        message = plain(check.message).partition("\n")[0]
-        cells = (check.name, str(check.inputs), verdict, check.gradients.replace("_", " "), message)
-        table.add_row(*map(Text, cells))
-    labels = [_indented(f"{label}: {MEANING[label]}") for label in found.labels] or [_indented("nothing was found")]
-    if found.refused:
-        follows = [_indented(f"not ranked: {reason}", "red") for reason in found.refusals]
-    else:
-        follows = [_indented("ranked", "green")]
-    return Group(head, table, *labels, *follows, Text())
-
-
-def plans(found: Sequence[Planned], memory_gib: float) -> RenderableType:
-    """Show the memory that each problem needs, and whether it fits."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("problem", "size", "precision"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("GiB", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    for each in found:
-        needed = _DASH if each.planned_bytes is None else f"{each.planned_bytes / 2**30:.1f}"
-        cells = (each.problem, each.size, each.precision, needed)
-        table.add_row(*(Text(plain(cell)) for cell in cells), _fits(each))
-    fitting = sum(each.fits for each in found)
-    return Group(table, Text(f"{fitting} of {len(found)} fit on {memory_gib:g} GiB"))
-
-
-def _fits(found: Planned) -> Text:
-    if found.planned_bytes is None:
-        return Text(f"cannot be planned: {plain(found.message)}", "red")
-    if not found.fits:
-        would = f"{found.scale} of its bytes would" if found.scale else "nor would any part of it"
-        return Text(f"does not fit, {would}: {found.message}", "red")
-    return Text("fits; candidate and baseline take turns" if found.lean else "fits", "green")
 
 
 def _in_short(record: ProblemSummary) -> str:
@@ -356,7 +311,8 @@ def _flag(flag: FlagRecord) -> str:
     return f"advisory: {flag['kind'].replace('_', ' ')}{where}: {flag['message']}"
 
 
-def _indented(text: str, style: str = "") -> Text:
+def indented(text: str, style: str = "") -> Text:
+    """Return lines that belong to the one above them, without control characters."""
     return Text("\n".join(f"  {line}" for line in plain(text).splitlines()), style)
 
 

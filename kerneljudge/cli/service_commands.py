@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from evaluator.evaluation import Status
 from kerneljudge.cli import comparison_table, follow, render, service
 from kerneljudge.cli.options import (
     AsJson,
@@ -32,11 +31,12 @@ from kerneljudge.cli.options import (
 )
 from kerneljudge.cli.output import BadUsage, as_error, emit, finish, say, turned_into_exits
 from kerneljudge.client import DEFAULT_URL
-from kerneljudge.grading import local
+from kerneljudge.grading.local_record import failed_record
 from kerneljudge.grading.options import GradingOptions
 from kerneljudge.grading.references import read_reference
 from kerneljudge.grading.sources import read_given
 from kerneljudge.requests import SubmissionOptions
+from kerneljudge.terms.outcomes import Status
 
 __all__ = ["batches_app", "grade", "leaderboard", "submit"]
 
@@ -80,7 +80,7 @@ def submit(
 
     def as_record(message: str) -> None:
         if json_:
-            emit(local.fault(problem or "", message, **known))
+            emit(failed_record(problem or "", message, **known))
 
     options = GradingOptions(
         device, size, precision, require_gradients, baseline, limits, tier, rules, author, visibility
@@ -163,7 +163,7 @@ def grade(
 
     Exit status: 0 all passed, 1 some did not, 2 bad usage or refused lines, 3 some could not be graded.
     """
-    from kerneljudge.grading.grade import Fields, grade_all  # noqa: PLC0415 - no other command needs it
+    from kerneljudge.grading.grade import Fields, grade_all
 
     with turned_into_exits(as_error(json_)):
         fields = Fields(

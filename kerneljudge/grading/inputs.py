@@ -17,7 +17,7 @@ from typing import Any, Final
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.completions import text_of
 from kerneljudge.grading import parquet
-from kerneljudge.grading.references import problem_of, reference_in
+from kerneljudge.grading.references import reference_in, reference_key
 from kerneljudge.grading.sources import UnusableFile, read_given
 from kerneljudge.records import ProblemSummary
 from kerneljudge.requests import Reference
@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Work:
-    """A candidate with its text. With a ``reference``, ``problem`` is the id of the problem that it makes."""
+    """A candidate with its text. With a ``reference``, ``problem`` is its ``reference_key``."""
 
     key: str
     problem: str
@@ -209,7 +209,7 @@ class Input:
             )
             try:
                 reference = self._reference_of(row)
-                found = self._problem_of(row) if reference is None else problem_of(reference, self._precision).id
+                found = self._problem_of(row) if reference is None else reference_key(reference, self._precision)
                 key = self._key_of(row, number)
                 text, is_response = self._text_of(row)
                 metadata, parent = self._metadata_of(row), self._parent_of(row)

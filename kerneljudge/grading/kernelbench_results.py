@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.inputs import KnownProblems
 from kerneljudge.grading.results import Result, graded_of
 from kerneljudge.records import SubmissionRecord
+from kerneljudge.terms.outcomes import SpeedupStatus, Status, Verdict
 
 __all__ = ["eval_results", "pid_of", "runtime_stats"]
 

@@ -1,13 +1,13 @@
-"""The record of a local evaluation, in the form of the API's."""
+"""Records that no service made, in the form of the API's."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from evaluator.evaluation import Evaluation
-from kerneljudge.records import ShapeFiguresRecord, SubmissionRecord
+from kerneljudge.records import SubmissionRecord
+from kerneljudge.terms.outcomes import Status
 
-__all__ = ["blank_record", "evaluation_fields"]
+__all__ = ["blank_record", "failed_record"]
 
 
 def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
@@ -41,11 +41,6 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
     return cast(SubmissionRecord, record)
 
 
-def evaluation_fields(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the fields of a record that an evaluation provides."""
-    found = evaluation.to_dict()
-    for not_in_a_record in ("samples", "log"):
-        del found[not_in_a_record]
-    names = ShapeFiguresRecord.__annotations__
-    found["shapes"] = {shape: {name: each[name] for name in names} for shape, each in found["shapes"].items()}
-    return {**found, "hints": list(evaluation.hints), "notes": list(evaluation.notes)}
+def failed_record(problem: str, message: str, **known: Any) -> SubmissionRecord:
+    """Return the record of a candidate that could not be graded, through no fault of its own."""
+    return blank_record(problem, status=str(Status.FAILED), message=message, **known)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from evaluator.config import checked_tier, parse_limits
-from evaluator.source_rules.rules import parse_rules
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.records import RulesRecord
+from kerneljudge.terms.choices import checked_tier
+from kerneljudge.terms.limits import parse_limits
+from kerneljudge.terms.rules import parse_rules
 
 __all__ = ["limits_given", "rules_given", "tier_given"]
 

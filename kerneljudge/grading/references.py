@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
+import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from evaluator.errors import ProblemError
-from evaluator.problems.problem import GRADIENT_POLICIES, INPUT_DOMAINS, Problem, Tolerance
-from evaluator.problems.requested import requested_problem
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.sources import read_given
 from kerneljudge.requests import Reference
+from kerneljudge.terms.choices import GRADIENT_POLICIES, INPUT_DOMAINS
 
-__all__ = ["problem_of", "read_reference", "reference_in"]
+__all__ = ["checked_reference", "read_reference", "reference_in", "reference_key"]
 
 _CHOICES: Final = {"gradient_policy": GRADIENT_POLICIES, "input_domain": (*INPUT_DOMAINS, None)}
-_KEPT: Final = 1024
 
 
 def read_reference(file: str) -> Reference:
@@ -38,37 +36,30 @@ def reference_in(value: object) -> Reference:
         raise BadUsage(
             f"a reference has no field {unknown[0]!r}; it has {', '.join(sorted(Reference.__annotations__))}"
         )
-    return cast(Reference, {name: each for name, each in value.items() if each is not None})
+    return checked_reference(cast(Reference, {name: each for name, each in value.items() if each is not None}))
 
 
-def problem_of(reference: Reference, precision: str | None) -> Problem:
-    """Return the problem of a reference at ``precision``, ``float32`` by default. Raises ``BadUsage``."""
+def checked_reference(reference: Reference) -> Reference:
+    """Return ``reference``, whose policies are valid. Its source is not read. Raises ``BadUsage``."""
     tolerance = reference.get("tolerance")
     try:
-        limits = None if tolerance is None else Tolerance(float(tolerance["atol"]), float(tolerance["rtol"]))
+        limits = None if tolerance is None else (float(tolerance["atol"]), float(tolerance["rtol"]))
     except (KeyError, TypeError, ValueError) as error:
         raise BadUsage("the tolerance of a reference must give the numbers atol and rtol") from error
-    if limits is not None and not (0 < limits.atol < 1 and 0 <= limits.rtol < 1):
+    if limits is not None and not (0 < limits[0] < 1 and 0 <= limits[1] < 1):
         raise BadUsage("the tolerance of a reference must lie between 0 and 1")
-    policies: dict[str, Any] = {name: reference[name] for name in _CHOICES if name in reference}  # type: ignore[literal-required]
-    for name, value in policies.items():
-        if value not in _CHOICES[name]:
-            raise BadUsage(f"{name} of a reference must be one of {', '.join(filter(None, _CHOICES[name]))}")
-    row_independent = reference.get("row_independent", False)
-    if not isinstance(row_independent, bool):
+    for name, values in _CHOICES.items():
+        if name in reference and reference[name] not in values:  # type: ignore[literal-required]
+            raise BadUsage(f"{name} of a reference must be one of {', '.join(filter(None, values))}")
+    if not isinstance(reference.get("row_independent", False), bool):
         raise BadUsage("row_independent of a reference must be true or false")
-    try:
-        return _problem(reference["source"], precision or "float32", limits, row_independent, tuple(policies.items()))
-    except ProblemError as error:
-        raise BadUsage(f"the reference cannot be judged: {error}") from error
+    return reference
 
 
-@functools.lru_cache(_KEPT)
-def _problem(
-    source: str, dtype: str, tolerance: Tolerance | None, row_independent: bool, policies: tuple[tuple[str, Any], ...]
-) -> Problem:
-    # Many lines share one reference, and each input is read twice.
-    tolerances = {} if tolerance is None else {dtype: tolerance}
-    return requested_problem(
-        source, dtype=dtype, tolerances=tolerances, row_independent=row_independent, **dict(policies)
-    )
+def reference_key(reference: Reference, precision: str | None) -> str:
+    """Return a name of the problem that ``reference`` makes at ``precision``; equal references have the same.
+
+    Whoever grades the candidate has another id for it, which only the evaluator can make.
+    """
+    content = json.dumps([reference, precision or "float32"], sort_keys=True)
+    return f"reference-{hashlib.sha256(content.encode(errors='surrogatepass')).hexdigest()[:16]}"

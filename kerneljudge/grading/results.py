@@ -10,16 +10,18 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from evaluator.config import TIERS
-from evaluator.evaluation import SpeedupStatus, Status, Verdict
-from evaluator.source_rules.rules import Rules, rules_text
-from evaluator.summaries.summary import Graded
+from typing_extensions import Self
+
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading import parquet
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import RulesRecord
+from kerneljudge.summaries.summary import GradedCandidate
+from kerneljudge.terms.choices import TIERS
+from kerneljudge.terms.outcomes import SpeedupStatus, Status, Verdict
+from kerneljudge.terms.rules import Rules, rules_text
 
 __all__ = ["SUFFIXES", "Result", "ResultFile", "graded_of", "is_unsettled"]
 
@@ -203,11 +205,11 @@ class ResultFile:
         )
 
 
-def graded_of(result: Result) -> Graded:
+def graded_of(result: Result) -> GradedCandidate:
     """Return ``result`` in the form for a summary."""
     verdict = Verdict(result["verdict"]) if result["status"] == Status.DONE else None
     status = result.get("speedup_status") or None
-    return Graded(
+    return GradedCandidate(
         result["problem"],
         verdict,
         result["speedup"],

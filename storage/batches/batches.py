@@ -17,7 +17,7 @@ from sqlalchemy import case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
-from evaluator.summaries.summary import Graded, ProblemFacts
+from kerneljudge.summaries.summary import GradedCandidate, ProblemFacts
 from storage.access.visibility import ADMIN_VIEWER, Viewer, Visibility, owned_key
 from storage.clock import database_now, is_recent
 from storage.ids import new_id
@@ -352,7 +352,7 @@ class Batches:
         )
         return [(item, submission) for item, submission in self._session.execute(query).unique()]
 
-    def graded(self, batch_id: str, viewer: Viewer = ADMIN_VIEWER) -> list[Graded]:
+    def graded(self, batch_id: str, viewer: Viewer = ADMIN_VIEWER) -> list[GradedCandidate]:
         """Return every item as a summary takes it, by line; its name is its label, or else its submission.
 
         Left out are items whose submission ``viewer`` does not see.
@@ -362,7 +362,7 @@ class Batches:
         figures = (StoredEvaluation.speedup, StoredEvaluation.certain_speedup, StoredEvaluation.speedup_status)
         query = self._outcomes(batch_id, Submission.problem, verdict, name, *figures)
         return [
-            Graded(
+            GradedCandidate(
                 problem,
                 None if found is None else Verdict(found),
                 speedup,

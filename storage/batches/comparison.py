@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from evaluator.summaries.comparison import Comparison, compare
+from kerneljudge.summaries.comparison import Comparison, compare
 from storage.access.visibility import Viewer
 from storage.batches.batches import Batches
 from storage.models import BatchItem, StoredEvaluation, Submission

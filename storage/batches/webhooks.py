@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
-from evaluator.summaries.summary import summarise
+from kerneljudge.summaries.summary import summarise
 from storage.batches.batches import Batches
 from storage.clock import database_now
 from storage.metrics.counters import count

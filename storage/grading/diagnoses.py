@@ -15,9 +15,9 @@ from sqlalchemy import and_, or_, select, true
 from sqlalchemy.orm import Session
 
 from evaluator.candidates.candidate import Candidate
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Tool
 from storage.clock import database_now
 from storage.grading.leases import UNCLAIMED, LeaseQueue
 from storage.models import AttemptOutcome, DiagnosisStatus, StoredDiagnosis, Submission

@@ -21,7 +21,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import DEVICE_KINDS, Limits
-from evaluator.diagnosis.findings import Tool
+from kerneljudge.terms.findings import Tool
 from runtime.settings import Settings
 from storage.models import Stage
 from storage.queue.wakeups import WakeUp, take_requested_wakeups

@@ -13,7 +13,7 @@ from evaluator.candidates.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig, checked_tier, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
-from evaluator.source_rules.rules import NO_RULES, Rules, rules_text
+from kerneljudge.terms.rules import NO_RULES, Rules, rules_text
 from runtime.tracing import traceparent
 from storage.access.visibility import Visibility, owned_key
 from storage.columns import clean_text

@@ -8,9 +8,9 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Tool
 from storage.grading.claims import Claim, Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import Submission

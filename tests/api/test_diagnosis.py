@@ -7,8 +7,8 @@ import re
 import httpx
 
 from api.labels import DIAGNOSES
-from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.evaluation import Verdict
+from kerneljudge.terms.findings import Diagnosis, Fault, KernelCounters, Tool
 from storage.models import DiagnosisStatus
 from storage.queue.workers import unregister
 from tests.api.conftest import assert_problem, fields

@@ -24,10 +24,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
-from evaluator.diagnosis.findings import Fault, KernelCounters, Tool
 from evaluator.flags import Flag, FlagKind
 from evaluator.problems.problem import Problem
 from kerneljudge.records import ResultRecord
+from kerneljudge.terms.findings import Fault, KernelCounters, Tool
 from runtime.settings import Settings
 from storage.access.keys import Scope
 from storage.access.visibility import Visibility

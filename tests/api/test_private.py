@@ -19,9 +19,9 @@ from fastapi.routing import APIRoute
 from api.labels import VERDICTS, times
 from api.services.auth import Needs
 from api.services.container import Services
-from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Verdict
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Tool
 from runtime.settings import Settings
 from storage.access.keys import Scope
 from storage.access.visibility import Visibility

@@ -15,8 +15,8 @@ from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from evaluator.problems.problem import Problem
 from evaluator.roofline import PeakRates, Work, share_of_roofline
-from evaluator.source_rules.rules import Rules
 from kerneljudge.records import SubmissionRecord
+from kerneljudge.terms.rules import Rules
 from storage.grading.claims import Claims
 from storage.models import StoredEvaluation
 from tests.api.conftest import KNOWN, Post, assert_problem, fields

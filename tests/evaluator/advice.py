@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from evaluator.candidates.candidate import MAX_BYTES
 from evaluator.flags import FlagKind
+from kerneljudge.terms.limits import MAX_SOURCE_BYTES
 
 __all__ = ["HOSTILE", "NEGATIVE", "POSITIVE", "with_cuda", "with_forward", "with_statements"]
 
@@ -358,7 +358,7 @@ HOSTILE = {
     "elif": "if a: pass\n" + "elif b: pass\n" * 20_000,
     "one source many times": IMPORTS + f"s='''{'int x; ' * 20_000}'''\n" + "load_inline('e', s)\n" * 7000,
     **{
-        f"C++ of {text!r}": IMPORTS + f"load_inline('e', r'''{text * (MAX_BYTES // len(text) - 100)} ''')\n"
+        f"C++ of {text!r}": IMPORTS + f"load_inline('e', r'''{text * (MAX_SOURCE_BYTES // len(text) - 100)} ''')\n"
         for text in ("/* ", '"', 'R"(', "__global__ void k(", "__global__ A(1) ", "#if 0\n", "cudaError_t ", "int   ")
     },
 }

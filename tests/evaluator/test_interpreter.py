@@ -7,36 +7,45 @@ from pathlib import Path
 
 import pytest
 
+import kerneljudge
 from evaluator.interpreter import DISTRIBUTION_ROOT, own_packages
 from evaluator.processes.environment import ProcessEnvironment
+
+CLIENT = Path(kerneljudge.__path__[0]).resolve()
 
 
 def test_in_a_checkout_all_packages_that_are_released_or_checked_are_its_own() -> None:
     settings = tomllib.loads((DISTRIBUTION_ROOT / "pyproject.toml").read_text())["tool"]
-    released = {pattern.removesuffix("*") for pattern in settings["setuptools"]["packages"]["find"]["include"]}
     names = {path.name for path in own_packages()}
-    assert released | set(settings["mypy"]["packages"]) == names
+    assert set(settings["importlinter"]["root_packages"]) | set(settings["mypy"]["packages"]) == names
     assert all((path / "__init__.py").is_file() for path in own_packages())
 
 
-def test_where_it_is_installed_the_folders_that_it_has_recorded_are_its_own(tmp_path: Path) -> None:
-    for name in ("api", "evaluator", "torch"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-    record = tmp_path / "kerneljudge-0.2.0.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: kerneljudge\nVersion: 0.2.0\n")
-    (record / "RECORD").write_text(
-        "evaluator/__init__.py,,\nevaluator/judge/client.py,,\napi/__init__.py,,\n../../bin/kerneljudge,,\n"
-        "../../lib/shared.py,,\nkerneljudge-0.2.0.dist-info/RECORD,,\n"
-    )
-    assert own_packages(tmp_path) == (tmp_path / "api", tmp_path / "evaluator")
+def _installed(folder: Path, *names: str) -> Path:
+    """A folder of installed packages. Returns the one of the service."""
+    for name in (*names, "torch"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").touch()
+    return folder / "kerneljudge_server" / "_packages"
 
 
-def test_where_nothing_is_known_no_engine_begins(tmp_path: Path) -> None:
-    (tmp_path / "evaluator").mkdir()
-    with pytest.raises(RuntimeError, match="neither a checkout of kerneljudge nor a folder that it is installed in"):
-        own_packages(tmp_path)
+def test_where_it_is_installed_the_whole_of_its_package_is_its_own(tmp_path: Path) -> None:
+    root = _installed(tmp_path, "kerneljudge_server", "kerneljudge_server/_packages/evaluator", "api")
+    assert set(own_packages(root)) == {tmp_path / "kerneljudge_server", CLIENT}
+
+
+def test_the_client_is_its_own_wherever_it_was_imported_from(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    _installed(tmp_path, "evaluator")
+    assert set(own_packages(tmp_path)) == {tmp_path / "evaluator", tmp_path / "torch", CLIENT}
+
+
+@pytest.mark.parametrize("place", ["", "kerneljudge_server/_packages", "other/_packages"])
+def test_where_nothing_is_known_no_engine_begins(tmp_path: Path, place: str) -> None:
+    root = tmp_path / place
+    (root / ("evaluator" if "server" not in place else "api")).mkdir(parents=True)
+    with pytest.raises(RuntimeError, match="neither a checkout of kerneljudge nor a folder of an installed"):
+        own_packages(root)
 
 
 def test_nothing_confined_sees_them(tmp_path: Path) -> None:

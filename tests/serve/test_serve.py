@@ -20,7 +20,7 @@ from tests.processes import Process, children, descendants, wait_until, wait_unt
 from tests.services import free_port
 
 _ROOT = Path(__file__).parent.parent.parent
-_PROGRAM = "import sys; from kerneljudge.cli.serve import serve; sys.exit(serve())"
+_PROGRAM = "import sys; from kerneljudge_server.serve import serve; sys.exit(serve())"
 # Wrong at once and by much: its verdict is the same on however busy a machine.
 _CANDIDATE = """
 import time

@@ -14,8 +14,8 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidates.candidate import Candidate
-from evaluator.diagnosis.findings import Tool
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Tool
 from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
 from storage.grading.diagnoses import Diagnoses

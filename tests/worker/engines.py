@@ -15,7 +15,6 @@ from typing import Any
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from evaluator.engine import BuildReport, Callbacks, GroupResults, Progress, SandboxLayer
 from evaluator.errors import (
     DeviceUnavailable,
@@ -27,6 +26,7 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Fault, Tool
 
 
 class ScriptedEngine:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from evaluator import logs
-from evaluator.diagnosis.findings import Tool
+from kerneljudge.terms.findings import Tool
 from runtime.settings import Settings
 from tests.worker.engines import ScriptedEngine
 from worker.process import Role, run_worker

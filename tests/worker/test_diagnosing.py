@@ -11,10 +11,10 @@ import pytest
 
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import Engine
 from evaluator.evaluation import Status
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Tool
 from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis
 from tests.sanitizers import make_fake_tool

@@ -20,7 +20,7 @@ from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import REFUSALS, Label
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.rules import Rules
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.leaderboards.read import BoardKey, leaderboard

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import event, update
 from sqlalchemy.orm import Session
 
-from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Evaluation, Status, Verdict
+from kerneljudge.terms.findings import Tool
 from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaluator.problems.problem import Problem, Tolerance
-from evaluator.problems.vetting_labels import Label
+from kerneljudge.terms.vetting_labels import Label
 
 __all__ = [
     "ABSENT_CONSTANTS",

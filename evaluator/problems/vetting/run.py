@@ -27,9 +27,9 @@ from evaluator.problems.vetting.probes import (
     find,
     source_of,
 )
-from evaluator.problems.vetting_labels import REFUSALS, Label
 from evaluator.problems.vetting_record import Check, Inputs, Vetting
-from evaluator.source_rules.rules import NO_RULES
+from kerneljudge.terms.rules import NO_RULES
+from kerneljudge.terms.vetting_labels import REFUSALS, Label
 
 __all__ = ["Judge", "vet"]
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.candidates.candidate import MAX_BYTES, Candidate, InvalidSource, parse_candidate
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
+from kerneljudge.terms.limits import MAX_SOURCE_BYTES
 
 GOOD = '''import torch
 import torch.nn as nn
@@ -37,7 +38,9 @@ def graded(response: str) -> str:
     return candidate.source.strip()
 
 
-def refused(*, code: str | None = None, response: str | None = None, max_bytes: int = MAX_BYTES) -> InvalidSource:
+def refused(
+    *, code: str | None = None, response: str | None = None, max_bytes: int = MAX_SOURCE_BYTES
+) -> InvalidSource:
     invalid = parse_candidate(code=code, response=response, max_bytes=max_bytes)
     assert isinstance(invalid, InvalidSource), invalid
     return invalid

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis import counters, sanitizer
-from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.diagnosis.source_map import SourceMap
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Fault, KernelCounters, Tool
 from tests.sanitizers import make_fake_tool
 
 _MEMCHECK = """\

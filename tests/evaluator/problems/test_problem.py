@@ -12,10 +12,12 @@ import pytest
 
 from evaluator.config import EvalConfig
 from evaluator.errors import ProblemError
-from evaluator.problems.loading import load_problem, load_problems
+from evaluator.interpreter import DISTRIBUTION_ROOT
+from evaluator.problems.loading import load_problem, load_problems, usual_folder
 from evaluator.problems.problem import KernelBenchIdentity, Problem, Tolerance
 from evaluator.problems.vetting import NOT_VETTED
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.rules import Rules
+from runtime.settings import Settings
 
 REFERENCE = """\
 import torch
@@ -373,3 +375,14 @@ def test_every_problem_is_complete(problems: dict[str, Problem]) -> None:
     for problem in problems.values():
         assert "smoke" in problem.sizes
         assert problem.sized_source("full") == problem.source, "a reference is written at its full size"
+
+
+def test_where_no_folder_is_named_it_is_the_one_here_or_that_of_the_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert usual_folder() == DISTRIBUTION_ROOT / "reference_models"
+    assert Settings.load({}).problems_dir == DISTRIBUTION_ROOT / "reference_models"
+    (tmp_path / "reference_models").mkdir()
+    assert usual_folder().absolute() == tmp_path / "reference_models"
+    assert Settings.load({}).problems_dir.absolute() == tmp_path / "reference_models"

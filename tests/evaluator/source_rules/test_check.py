@@ -13,8 +13,8 @@ from evaluator.source_flags.extensions import find_extensions
 from evaluator.source_flags.module import Module
 from evaluator.source_rules.check import MAX_BREAKS, Break, find_breaks
 from evaluator.source_rules.languages import OTHER, kernel_languages
-from evaluator.source_rules.operator_names import OPERATORS
-from evaluator.source_rules.rules import NO_RULES, Rules
+from kerneljudge.terms.operator_names import OPERATORS
+from kerneljudge.terms.rules import NO_RULES, Rules
 from tests.corpus import Case, known_problems, load_case, load_cases
 from tests.evaluator.advice import HOSTILE
 

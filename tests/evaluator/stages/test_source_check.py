@@ -14,7 +14,7 @@ from evaluator.evaluation import Evaluation, Verdict
 from evaluator.feedback.feedback import feedback
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting.run import vet
-from evaluator.source_rules.rules import NO_RULES, Rules
+from kerneljudge.terms.rules import NO_RULES, Rules
 from tests.corpus import load_case
 
 CONFIG = EvalConfig(size="smoke", sampling=SamplingPlan(max_samples=0, warm_samples=0))

@@ -12,9 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from evaluator.config import EvalConfig
-from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from kerneljudge.cli import app, diagnosis_tables, render
-from kerneljudge.grading import local
+from kerneljudge.terms.findings import Diagnosis, Fault, KernelCounters, Tool
+from kerneljudge_server import local
 
 _HONEST = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 _FAULT = Fault(

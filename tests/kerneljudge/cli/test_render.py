@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from kerneljudge.cli import progress, render
 from kerneljudge.cli.progress import ProgressLine
-from kerneljudge.grading import local
 from kerneljudge.grading.local_record import blank_record
 from kerneljudge.records import ShapeFiguresRecord, SubmissionRecord
+from kerneljudge.terms.findings import Diagnosis, Fault, Tool
+from kerneljudge_server.problems import problem_record
 from tests.corpus import known_problems
 
 
@@ -73,7 +73,7 @@ def test_timed_shapes_are_shown_with_their_mean() -> None:
 def test_a_problem_shows_its_shapes_but_for_those_that_are_held_out() -> None:
     problems = known_problems()
     console = Console(file=io.StringIO(), width=160)
-    console.print(render.problem(local.problem_record(problems["honest_row_scale_inherited"])), markup=False)
+    console.print(render.problem(problem_record(problems["honest_row_scale_inherited"])), markup=False)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "transposed=1 (checked)" in text

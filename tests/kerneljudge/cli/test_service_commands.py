@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.diagnosis.findings import Fault
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from kerneljudge.client import Client
 from kerneljudge.records import SubmissionRecord
+from kerneljudge.terms.findings import Fault
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.kerneljudge.conftest import KNOWN, PROBLEM_IDS, Cli
 

@@ -37,11 +37,11 @@ from evaluator.problems.problem import Problem
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.client import Client
 from kerneljudge.grading.inputs import Fields, Input, KnownProblems, Refused, Survey, Work
-from kerneljudge.grading.local import Bench, Outcome
 from kerneljudge.grading.local_record import blank_record
 from kerneljudge.grading.results import ResultFile, is_unsettled
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import ProblemRecord, RulesRecord
+from kerneljudge_server.local import Bench, Outcome
 from storage.submissions.listing import page_of_submissions
 from storage.submissions.submissions import Submissions
 from tests.api.inmemory import AppTransport

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problems.problem import Problem
-from evaluator.source_rules.rules import Rules
+from kerneljudge.terms.rules import Rules
 from runtime.settings import Settings
 from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.database import create_engine_for, session_factory

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Diagnosis, Fault, KernelCounters, Tool
 from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NoDiagnosisWorker, NotDiagnosable
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission

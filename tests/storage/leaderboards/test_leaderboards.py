@@ -19,7 +19,7 @@ from evaluator.problems.problem import Problem
 from evaluator.problems.requested import requested_problem
 from evaluator.problems.vetting import Vetting
 from evaluator.roofline import Roofline
-from evaluator.source_rules.rules import NO_RULES, Rules
+from kerneljudge.terms.rules import NO_RULES, Rules
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after

@@ -16,8 +16,8 @@ from kombu.message import Message
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import Limits
-from evaluator.diagnosis.findings import Tool
 from evaluator.problems.problem import Problem
+from kerneljudge.terms.findings import Tool
 from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.problems import sync_problems

@@ -15,7 +15,7 @@ from evaluator.errors import ProblemError
 from evaluator.problems.loading import load_problem
 from evaluator.problems.problem import Problem
 from kerneljudge.cli.output import BadUsage
-from kerneljudge.grading.local import configure
+from kerneljudge_server.local import configure
 from runtime.settings import Settings
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
 from typing import Any, Final
+
+from kerneljudge.terms.enumeration import StrEnum
 
 __all__ = ["Diagnosis", "Fault", "KernelCounters", "Tool"]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from evaluator.summaries.shares import difference_interval, share_interval
-from evaluator.summaries.summary import pass_at_k
+from kerneljudge.summaries.shares import difference_interval, share_interval
+from kerneljudge.summaries.summary import pass_at_k
 
 Batch = list[float]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
+
+from kerneljudge.terms.enumeration import StrEnum
 
 __all__ = ["MEANING", "REFUSALS", "Label"]
 

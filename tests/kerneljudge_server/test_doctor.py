@@ -12,7 +12,7 @@ import pytest
 from evaluator.devices.discovery import available_devices
 from evaluator.devices.health import Health
 from evaluator.selftest import SelfTest
-from kerneljudge.cli.doctor import Device, Examination
+from kerneljudge_server.doctor import Device, Examination
 from tests.kerneljudge.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
 from tests.machines import without_libseccomp
 

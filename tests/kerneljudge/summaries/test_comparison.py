@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from evaluator.evaluation import Verdict
-from evaluator.summaries.comparison import Comparison, compare
-from evaluator.summaries.shares import difference_interval
-from evaluator.summaries.summary import THRESHOLDS, Graded
+from kerneljudge.summaries.comparison import Comparison, compare
+from kerneljudge.summaries.shares import difference_interval
+from kerneljudge.summaries.summary import THRESHOLDS, GradedCandidate
 
 PASSED, WRONG = Verdict.PASSED, Verdict.WRONG_OUTPUT
 
@@ -18,8 +18,18 @@ def fast(comparison: Comparison, p: float) -> tuple[float, float, float]:
 
 
 def test_only_problems_of_both_count_and_the_others_are_named() -> None:
-    first = [Graded("a", PASSED, 2.0), Graded("b", PASSED, 1.2), Graded("c", WRONG), Graded("x", PASSED, 9.0)]
-    second = [Graded("a", PASSED, 1.1), Graded("b", WRONG), Graded("c", WRONG), Graded("y", WRONG)]
+    first = [
+        GradedCandidate("a", PASSED, 2.0),
+        GradedCandidate("b", PASSED, 1.2),
+        GradedCandidate("c", WRONG),
+        GradedCandidate("x", PASSED, 9.0),
+    ]
+    second = [
+        GradedCandidate("a", PASSED, 1.1),
+        GradedCandidate("b", WRONG),
+        GradedCandidate("c", WRONG),
+        GradedCandidate("y", WRONG),
+    ]
     found = compare(first, second)
     assert (found.problems, found.first_only, found.second_only) == (("a", "b", "c"), ("x",), ("y",))
     assert (found.candidates, found.ungraded, found.unequal) == ((3, 3), (0, 0), 0)
@@ -32,8 +42,18 @@ def test_only_problems_of_both_count_and_the_others_are_named() -> None:
 
 
 def test_the_other_way_round_every_difference_is_the_opposite() -> None:
-    first = [Graded("a", PASSED, 2.0), Graded("b", WRONG), Graded("b", PASSED, 1.3), Graded("a", WRONG)]
-    second = [Graded("a", PASSED, 0.9), Graded("b", WRONG), Graded("b", WRONG), Graded("a", PASSED, 3.0)]
+    first = [
+        GradedCandidate("a", PASSED, 2.0),
+        GradedCandidate("b", WRONG),
+        GradedCandidate("b", PASSED, 1.3),
+        GradedCandidate("a", WRONG),
+    ]
+    second = [
+        GradedCandidate("a", PASSED, 0.9),
+        GradedCandidate("b", WRONG),
+        GradedCandidate("b", WRONG),
+        GradedCandidate("a", PASSED, 3.0),
+    ]
     there, back = compare(first, second), compare(second, first)
     for one, other in zip((*there.fast_p, *there.pass_at_k), (*back.fast_p, *back.pass_at_k), strict=True):
         assert one.difference == pytest.approx(-other.difference)
@@ -41,8 +61,8 @@ def test_the_other_way_round_every_difference_is_the_opposite() -> None:
 
 
 def test_pass_at_k_goes_as_far_as_both_sides_have_candidates() -> None:
-    many = [Graded("a", PASSED, 2.0)] * 10 + [Graded("b", WRONG)] * 10
-    some = [Graded("a", PASSED, 2.0), *[Graded("a", WRONG)] * 4, *[Graded("b", WRONG)] * 10]
+    many = [GradedCandidate("a", PASSED, 2.0)] * 10 + [GradedCandidate("b", WRONG)] * 10
+    some = [GradedCandidate("a", PASSED, 2.0), *[GradedCandidate("a", WRONG)] * 4, *[GradedCandidate("b", WRONG)] * 10]
     found = compare(many, some)
     assert {each.k for each in found.pass_at_k} == {1, 2, 5}
     assert found.unequal == 1
@@ -51,8 +71,8 @@ def test_pass_at_k_goes_as_far_as_both_sides_have_candidates() -> None:
 
 
 def test_a_problem_that_one_set_has_not_graded_is_no_failure_of_it() -> None:
-    first = [Graded("a", None), Graded("b", PASSED, 2.0), Graded("b", None)]
-    found = compare(first, [Graded("a", PASSED, 2.0), Graded("b", WRONG)])
+    first = [GradedCandidate("a", None), GradedCandidate("b", PASSED, 2.0), GradedCandidate("b", None)]
+    found = compare(first, [GradedCandidate("a", PASSED, 2.0), GradedCandidate("b", WRONG)])
     assert (found.problems, found.waiting) == (("b",), ("a",))
     assert (found.candidates, found.ungraded, found.unequal) == ((1, 2), (2, 0), 1)
     assert fast(found, 1.0) == (1.0, 0.0, 1.0)
@@ -60,20 +80,24 @@ def test_a_problem_that_one_set_has_not_graded_is_no_failure_of_it() -> None:
 
 
 def test_nothing_is_certain_about_batches_of_which_one_is_under_way() -> None:
-    passed = [Graded(str(number), PASSED, 2.0) for number in range(20)]
-    found = compare(passed, [*passed[:5], *(Graded(each.problem, None) for each in passed[5:])])
+    passed = [GradedCandidate(str(number), PASSED, 2.0) for number in range(20)]
+    found = compare(passed, [*passed[:5], *(GradedCandidate(each.problem, None) for each in passed[5:])])
     assert len(found.waiting) == 15
     assert all(each.difference == 0 for each in (*found.fast_p, *found.pass_at_k))
 
 
-@pytest.mark.parametrize(("first", "second"), [([], []), ([Graded("a", PASSED)], [Graded("b", PASSED)])])
-def test_without_a_common_problem_there_is_no_difference(first: list[Graded], second: list[Graded]) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [([], []), ([GradedCandidate("a", PASSED)], [GradedCandidate("b", PASSED)])]
+)
+def test_without_a_common_problem_there_is_no_difference(
+    first: list[GradedCandidate], second: list[GradedCandidate]
+) -> None:
     found = compare(first, second)
     assert (found.problems, found.fast_p, found.pass_at_k) == ((), (), ())
 
 
 def test_a_set_beside_itself_has_no_difference() -> None:
-    candidates = [Graded(str(number), PASSED if number % 3 else WRONG, 1.5) for number in range(30)]
+    candidates = [GradedCandidate(str(number), PASSED if number % 3 else WRONG, 1.5) for number in range(30)]
     for each in compare(candidates, candidates).fast_p:
         assert each.difference == 0
         assert each.interval.low <= 0 <= each.interval.high

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.devices.discovery import has_cxx_compiler, machine_memory_bytes, nvcc_path
+from evaluator.devices.discovery import available_devices, has_cxx_compiler, machine_memory_bytes, nvcc_path
 from evaluator.devices.health import Health, device_health
 from evaluator.engine import Engine, SandboxLayer
 from evaluator.errors import DeviceUnavailable, EvaluatorError
@@ -158,11 +158,13 @@ class Examination:
         return "\n".join([*lines, self.conclusion])
 
 
-def examine(devices: Sequence[str], *, self_test: bool = False) -> Examination:
+def examine(devices: Sequence[str] | None, *, self_test: bool = False) -> Examination:
     """Start an engine for each of ``devices``, and examine the machine. It takes seconds and leaves nothing behind.
 
-    With ``self_test``, candidates with known verdicts are judged as well.
+    ``devices`` of ``None`` are all of this machine. With ``self_test``, candidates with known
+    verdicts are judged as well.
     """
+    devices = available_devices() if devices is None else devices
     examined: list[Device] = []
     layers: dict[str, SandboxLayer] = {}
     with tempfile.TemporaryDirectory(prefix="kerneljudge-doctor-") as folder:

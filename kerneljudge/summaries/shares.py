@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Final
 
-from evaluator.evaluation import Interval
+from kerneljudge.terms.outcomes import Interval
 
 __all__ = ["difference_interval", "share_interval"]
 

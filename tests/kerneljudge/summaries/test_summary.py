@@ -10,8 +10,16 @@ import random
 import pytest
 
 from evaluator.evaluation import SpeedupStatus, Verdict
-from evaluator.summaries.shares import share_interval
-from evaluator.summaries.summary import THRESHOLDS, Graded, ProblemFacts, fast_p, geometric_mean, pass_at_k, summarise
+from kerneljudge.summaries.shares import share_interval
+from kerneljudge.summaries.summary import (
+    THRESHOLDS,
+    GradedCandidate,
+    ProblemFacts,
+    fast_p,
+    geometric_mean,
+    pass_at_k,
+    summarise,
+)
 
 PASSED, WRONG, REFUSED = Verdict.PASSED, Verdict.WRONG_OUTPUT, Verdict.COMPILE_ERROR
 
@@ -37,11 +45,11 @@ def kernelbench_pass_at_k(n: int, c: int, k: int) -> float:
 
 def test_a_set_of_one_candidate_a_problem_is_as_computed_by_hand() -> None:
     candidates = [
-        Graded("a", PASSED, 2.0, "A"),
-        Graded("b", PASSED, 0.5, "B"),
-        Graded("c", WRONG, None, "C"),
-        Graded("d", REFUSED, None, "D"),
-        Graded("e", None, None, "E"),
+        GradedCandidate("a", PASSED, 2.0, "A"),
+        GradedCandidate("b", PASSED, 0.5, "B"),
+        GradedCandidate("c", WRONG, None, "C"),
+        GradedCandidate("d", REFUSED, None, "D"),
+        GradedCandidate("e", None, None, "E"),
     ]
     facts = {"a": ProblemFacts(1, ("x",)), "b": ProblemFacts(1, ("x", "y")), "c": ProblemFacts(2)}
     summary = summarise(candidates, facts)
@@ -62,15 +70,17 @@ def test_a_set_of_one_candidate_a_problem_is_as_computed_by_hand() -> None:
 
 
 def test_missing_problems_of_a_named_list_are_failures_and_others_do_not_count() -> None:
-    summary = summarise([Graded("a", PASSED, 3.0), Graded("z", PASSED, 9.0)], problems=["a", "b", "c", "a"])
+    summary = summarise(
+        [GradedCandidate("a", PASSED, 3.0), GradedCandidate("z", PASSED, 9.0)], problems=["a", "b", "c", "a"]
+    )
     assert (summary.overall.problems, summary.overall.fast_p[2.0], summary.overall.correct) == (3, 1 / 3, 1)
     assert summary.missing == ("b", "c")
     assert next(each.value for each in summary.pass_at_k if (each.k, each.p) == (1, 0.0)) == pytest.approx(1 / 3)
 
 
 def test_of_several_candidates_the_best_counts_and_pass_at_k_tells_the_chance() -> None:
-    group = [Graded("a", PASSED, s) for s in (0.9, 1.2, 4.0)] + [Graded("a", WRONG)]
-    other = [Graded("b", WRONG)] * 3 + [Graded("b", PASSED, 1.1)]
+    group = [GradedCandidate("a", PASSED, s) for s in (0.9, 1.2, 4.0)] + [GradedCandidate("a", WRONG)]
+    other = [GradedCandidate("b", WRONG)] * 3 + [GradedCandidate("b", PASSED, 1.1)]
     summary = summarise([*group, *other])
     assert summary.overall.fast_p[1.5] == 0.5
     found = {(each.k, each.p): each.value for each in summary.pass_at_k}
@@ -84,8 +94,10 @@ def test_of_several_candidates_the_best_counts_and_pass_at_k_tells_the_chance() 
 
 
 def test_k_goes_as_far_as_every_problem_has_candidates() -> None:
-    assert {each.k for each in summarise([Graded("a", WRONG)] * 10 + [Graded("b", WRONG)] * 5).pass_at_k} == {1, 2, 5}
-    assert summarise([Graded("a", None)]).pass_at_k == ()
+    assert {
+        each.k for each in summarise([GradedCandidate("a", WRONG)] * 10 + [GradedCandidate("b", WRONG)] * 5).pass_at_k
+    } == {1, 2, 5}
+    assert summarise([GradedCandidate("a", None)]).pass_at_k == ()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -96,7 +108,7 @@ def test_the_figures_are_kernelbenchs_where_a_problem_has_one_candidate(seed: in
     baseline = [draw.uniform(0.1, 3.0) for _ in range(n)]
     actual = [draw.uniform(0.1, 3.0) for _ in range(n)]
     candidates = [
-        Graded(str(i), PASSED if correct[i] else WRONG, baseline[i] / actual[i] if correct[i] else None)
+        GradedCandidate(str(i), PASSED if correct[i] else WRONG, baseline[i] / actual[i] if correct[i] else None)
         for i in range(n)
     ]
     overall = summarise(candidates).overall
@@ -122,7 +134,7 @@ def test_pass_at_k_needs_as_many_candidates(n: int, k: int) -> None:
 
 
 def test_what_is_no_speedup_is_above_nothing_and_in_no_mean() -> None:
-    odd = [Graded(str(i), PASSED, s) for i, s in enumerate((math.nan, None, math.inf, 0.0, -1.0))]
+    odd = [GradedCandidate(str(i), PASSED, s) for i, s in enumerate((math.nan, None, math.inf, 0.0, -1.0))]
     overall = summarise(odd).overall
     assert (overall.correct, overall.fast_p[0.0], overall.fast_p[0.5]) == (5, 1.0, 0.2)
     assert overall.geometric_mean is None
@@ -137,8 +149,8 @@ def test_nothing_is_summarised_without_a_fault() -> None:
 
 
 def test_faster_means_the_whole_interval() -> None:
-    likely = Graded("a", Verdict.PASSED, 1.3, certain_speedup=0.9)
-    certain = Graded("a", Verdict.PASSED, 1.2, "certain", certain_speedup=1.1)
+    likely = GradedCandidate("a", Verdict.PASSED, 1.3, certain_speedup=0.9)
+    certain = GradedCandidate("a", Verdict.PASSED, 1.2, "certain", certain_speedup=1.1)
     assert (likely.faster_than(1.0), certain.faster_than(1.0), likely.faster_than(0.8)) == (False, True, True)
     (best,) = summarise([likely, certain]).best
     assert (best.name, best.speedup, best.certain_speedup) == ("certain", 1.2, 1.1)
@@ -147,20 +159,23 @@ def test_faster_means_the_whole_interval() -> None:
 def test_what_has_no_figure_is_counted_apart() -> None:
     found = summarise(
         [
-            Graded("a", Verdict.PASSED, speedup_status=SpeedupStatus.UNSETTLED),
-            Graded("b", Verdict.PASSED, speedup_status=SpeedupStatus.NOT_VETTED),
-            Graded("c", Verdict.PASSED, 4.0),
-            Graded("d", Verdict.WRONG_OUTPUT, speedup_status=None),
-            Graded("e", Verdict.PASSED, speedup_status=SpeedupStatus.WEIGHTS_FIXED),
+            GradedCandidate("a", Verdict.PASSED, speedup_status=SpeedupStatus.UNSETTLED),
+            GradedCandidate("b", Verdict.PASSED, speedup_status=SpeedupStatus.NOT_VETTED),
+            GradedCandidate("c", Verdict.PASSED, 4.0),
+            GradedCandidate("d", Verdict.WRONG_OUTPUT, speedup_status=None),
+            GradedCandidate("e", Verdict.PASSED, speedup_status=SpeedupStatus.WEIGHTS_FIXED),
         ]
     ).overall
     assert (found.correct, found.unsettled, found.not_vetted, found.weights_fixed) == (4, 1, 1, 1)
-    assert summarise([Graded("a", Verdict.PASSED), Graded("a", Verdict.PASSED, 1.5)]).overall.untimed == 1
+    assert (
+        summarise([GradedCandidate("a", Verdict.PASSED), GradedCandidate("a", Verdict.PASSED, 1.5)]).overall.untimed
+        == 1
+    )
     assert (found.geometric_mean, found.fast_p[0.0], found.fast_p[1.0]) == (pytest.approx(4.0), 0.8, 0.2)
 
 
 def test_shares_and_chances_have_intervals_over_all_problems() -> None:
-    candidates = [Graded(str(number), PASSED if number < 6 else WRONG, 2.0) for number in range(10)]
+    candidates = [GradedCandidate(str(number), PASSED if number < 6 else WRONG, 2.0) for number in range(10)]
     for problems, count in ((None, 10), ([str(number) for number in range(20)], 20)):
         summary = summarise(candidates, {"1": ProblemFacts(1, ("x",))}, problems)
         expected = share_interval([1.0] * 6 + [0.0] * (count - 6))
@@ -172,5 +187,7 @@ def test_shares_and_chances_have_intervals_over_all_problems() -> None:
 
 
 def test_two_summaries_of_the_same_results_agree() -> None:
-    candidates = [Graded(str(number % 7), PASSED if number % 3 else WRONG, 0.1 * number) for number in range(70)]
+    candidates = [
+        GradedCandidate(str(number % 7), PASSED if number % 3 else WRONG, 0.1 * number) for number in range(70)
+    ]
     assert json.dumps(summarise(candidates).to_dict()) == json.dumps(summarise(candidates).to_dict())

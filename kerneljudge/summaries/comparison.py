@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from evaluator.evaluation import Interval
-from evaluator.summaries.shares import difference_interval
-from evaluator.summaries.summary import PASS_AT, THRESHOLDS, Graded, chance, fastest_of, reached
+from kerneljudge.summaries.shares import difference_interval
+from kerneljudge.summaries.summary import PASS_AT, THRESHOLDS, GradedCandidate, chance, fastest_of, reached
+from kerneljudge.terms.outcomes import Interval
 
 __all__ = ["Comparison", "Difference", "FastPDifference", "PassAtKDifference", "compare"]
 
@@ -65,7 +65,7 @@ class Comparison:
     pass_at_k: tuple[PassAtKDifference, ...]
 
 
-def compare(first: Iterable[Graded], second: Iterable[Graded]) -> Comparison:
+def compare(first: Iterable[GradedCandidate], second: Iterable[GradedCandidate]) -> Comparison:
     """Compare two sets of candidates on the problems for which both have a graded one.
 
     A problem without a graded candidate is no failure: its candidates wait, were cancelled, or met a fault of ours.
@@ -92,14 +92,16 @@ def compare(first: Iterable[Graded], second: Iterable[Graded]) -> Comparison:
     )
 
 
-def _by_problem(candidates: Iterable[Graded]) -> dict[str, list[Graded]]:
-    found: dict[str, list[Graded]] = {}
+def _by_problem(candidates: Iterable[GradedCandidate]) -> dict[str, list[GradedCandidate]]:
+    found: dict[str, list[GradedCandidate]] = {}
     for graded in candidates:
         found.setdefault(graded.problem, []).append(graded)
     return found
 
 
-def _fast_p(ours: Sequence[Sequence[Graded]], theirs: Sequence[Sequence[Graded]]) -> tuple[FastPDifference, ...]:
+def _fast_p(
+    ours: Sequence[Sequence[GradedCandidate]], theirs: Sequence[Sequence[GradedCandidate]]
+) -> tuple[FastPDifference, ...]:
     best, others = [fastest_of(group) for group in ours], [fastest_of(group) for group in theirs]
     found = []
     for p in THRESHOLDS:
@@ -110,7 +112,9 @@ def _fast_p(ours: Sequence[Sequence[Graded]], theirs: Sequence[Sequence[Graded]]
     return tuple(found)
 
 
-def _pass_at_k(ours: Sequence[Sequence[Graded]], theirs: Sequence[Sequence[Graded]]) -> tuple[PassAtKDifference, ...]:
+def _pass_at_k(
+    ours: Sequence[Sequence[GradedCandidate]], theirs: Sequence[Sequence[GradedCandidate]]
+) -> tuple[PassAtKDifference, ...]:
     # As in a summary: only where every problem that has candidates has enough of them, on both sides.
     fewest = min((len(group) for group in (*ours, *theirs) if group), default=0)
     found = []

@@ -18,7 +18,7 @@ from evaluator.problems.loading import load_problem
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import REFUSALS, Label
 from kerneljudge.cli.render import submission as rendered
-from kerneljudge.grading import local
+from kerneljudge_server import kept_vettings
 from tests.kerneljudge.conftest import PROBLEMS, Cli
 
 CONFIG = EvalConfig(device="cpu", size="smoke")
@@ -58,7 +58,7 @@ def unvetted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proble
 
 def vetted(judge: CountingJudge, problem: Problem, config: EvalConfig = CONFIG) -> Evaluation:
     stages: list[str] = []
-    found = local.vetted(judge, problem, config, fast(problem, config), lambda step: stages.append(step.stage))
+    found = kept_vettings.vetted(judge, problem, config, fast(problem, config), lambda step: stages.append(step.stage))
     assert set(stages) <= {"vetting"}
     return found
 
@@ -112,7 +112,7 @@ def test_a_kept_vetting_that_cannot_be_read_is_made_again(unvetted: Problem, tex
 def test_what_does_not_pass_and_what_was_vetted_where_it_comes_from_asks_nothing(unvetted: Problem) -> None:
     judge = CountingJudge(lenient=True)
     wrong = replace(passed(unvetted, CONFIG), verdict=Verdict.WRONG_OUTPUT)
-    assert local.vetted(judge, unvetted, CONFIG, wrong, lambda _step: None) is wrong
+    assert kept_vettings.vetted(judge, unvetted, CONFIG, wrong, lambda _step: None) is wrong
     known = load_problem(PROBLEMS / "relu")
     assert vetted(judge, known).speedup == 180.0
     assert judge.asked == 0

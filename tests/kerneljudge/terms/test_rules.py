@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evaluator.source_rules.operator_names import OPERATORS, TENSOR_METHODS, operators_of
-from evaluator.source_rules.rules import NO_RULES, Rules, parse_rules, rules_text
+from kerneljudge.terms.operator_names import OPERATORS, TENSOR_METHODS, operators_of
+from kerneljudge.terms.rules import NO_RULES, Rules, parse_rules, rules_text
 
 SOME = Rules(languages=("cuda", "triton"), forbidden_operators=("matmul", "softmax"), no_lower_precision=True)
 

@@ -14,8 +14,8 @@ import pytest
 
 from evaluator.devices.discovery import has_nvcc
 from evaluator.errors import InfrastructureFault
-from kerneljudge.cli import app as commands
 from kerneljudge.records import SubmissionRecord
+from kerneljudge_server import local
 from tests.kerneljudge.conftest import CANDIDATES, KNOWN, PROBLEMS, Cli
 
 ABSENT = "cuda:99"
@@ -128,7 +128,7 @@ def test_a_fault_of_ours_never_looks_like_a_verdict(
     def broken(*_args: object, **_options: object) -> None:
         raise fault
 
-    monkeypatch.setattr(commands.local, "evaluate", broken)
+    monkeypatch.setattr(local, "evaluate", broken)
     result = cli("eval", "-", "-p", "relu", "--problems-dir", PROBLEMS, "--json", stdin="class ModelNew: ...")
     assert result.exit_code == 3
     assert str(fault) in json.loads(result.stdout)["message"]

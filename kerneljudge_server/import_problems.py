@@ -18,7 +18,8 @@ from evaluator.problems.importing import LEVELS, Admission, AdmissionStatus, fin
 from evaluator.problems.loading import load_problem, save_vetting
 from kerneljudge.cli.output import BadUsage, ExitStatus
 from kerneljudge.cli.render import plain
-from kerneljudge.grading import local
+from kerneljudge_server import local
+from kerneljudge_server.folders import cache_dir
 
 __all__ = ["Imported", "parse_scale", "run_import"]
 
@@ -122,7 +123,7 @@ def run_import(
     from evaluator.engine import Engine  # noqa: PLC0415
 
     admissions: list[Admission] = []
-    with Engine(device=None, cache_dir=local.cache_dir(), require_sandbox=require_sandbox) as engine:
+    with Engine(device=None, cache_dir=cache_dir(), require_sandbox=require_sandbox) as engine:
         for number, path in enumerate(files):
             show("importing", f"{number + 1} of {len(files)}, {path.stem}", number / len(files))
             try:

@@ -11,9 +11,8 @@ import pytest
 from evaluator.errors import DoesNotFit
 from evaluator.problems.loading import load_problem, load_problems
 from evaluator.problems.vetting import Label
-from kerneljudge.cli import import_problems
-from kerneljudge.grading import local
-from kerneljudge.grading.sources import extra_problems_folder
+from kerneljudge_server import import_problems, local
+from kerneljudge_server.folders import extra_problems_folder
 from runtime.settings import Settings
 from tests.checkouts import reference, write_published
 from tests.kerneljudge.conftest import PROBLEMS, Cli

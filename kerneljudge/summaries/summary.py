@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from evaluator.evaluation import Interval, SpeedupStatus, Verdict
-from evaluator.summaries.shares import share_interval
+from kerneljudge.summaries.shares import share_interval
+from kerneljudge.terms.outcomes import Interval, SpeedupStatus, Verdict
 
 __all__ = [
     "PASS_AT",
     "THRESHOLDS",
     "Best",
     "Figures",
-    "Graded",
+    "GradedCandidate",
     "PassAtK",
     "ProblemFacts",
     "Summary",
@@ -43,7 +43,7 @@ _NOT_COMPILED: Final = frozenset({Verdict.INVALID_SOURCE, Verdict.LOAD_ERROR, Ve
 
 
 @dataclass(frozen=True)
-class Graded:
+class GradedCandidate:
     """One candidate for one problem. ``verdict`` of ``None``: it was not graded (yet), through no fault of its own.
 
     ``name`` is its owner's name for it. ``certain_speedup``: the lower end of the speedup's interval; where that is not
@@ -95,7 +95,7 @@ class ProblemFacts:
 class PassAtK:
     """The chance that one of ``k`` candidates is right with a speedup above ``p``, averaged over the problems.
 
-    ``interval`` is of ``value`` (see ``evaluator.summaries.shares``).
+    ``interval`` is of ``value`` (see ``kerneljudge.summaries.shares``).
     """
 
     k: int
@@ -178,7 +178,7 @@ class Summary:
         }
 
 
-def fast_p(best: Iterable[Graded], problems: int, p: float) -> float:
+def fast_p(best: Iterable[GradedCandidate], problems: int, p: float) -> float:
     """The share of ``problems`` whose candidate in ``best`` (one for each problem at most) is faster than ``p``."""
     return sum(graded.faster_than(p) for graded in best) / problems if problems else 0.0
 
@@ -205,7 +205,7 @@ def pass_at_k(candidates: int, correct: int, k: int) -> float:
 
 
 def summarise(
-    candidates: Iterable[Graded],
+    candidates: Iterable[GradedCandidate],
     facts: Mapping[str, ProblemFacts] | None = None,
     problems: Collection[str] | None = None,
 ) -> Summary:
@@ -214,7 +214,7 @@ def summarise(
     Of named problems, those without a candidate count as failures, and candidates for others do not count. ``facts``
     are by problem.
     """
-    by_problem: dict[str, list[Graded]] = {problem: [] for problem in sorted(set(problems or ()))}
+    by_problem: dict[str, list[GradedCandidate]] = {problem: [] for problem in sorted(set(problems or ()))}
     for graded in candidates:
         if problems is None or graded.problem in by_problem:
             by_problem.setdefault(graded.problem, []).append(graded)
@@ -239,7 +239,7 @@ def summarise(
     )
 
 
-def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
+def _figures(groups: Sequence[Sequence[GradedCandidate]]) -> Figures:
     """Return the figures of candidates grouped by their problems."""
     every = [graded for group in groups for graded in group]
     fastest = [fastest_of(group) for group in groups]
@@ -267,7 +267,7 @@ def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
     )
 
 
-def _pass_at_k(groups: Sequence[Sequence[Graded]]) -> tuple[PassAtK, ...]:
+def _pass_at_k(groups: Sequence[Sequence[GradedCandidate]]) -> tuple[PassAtK, ...]:
     graded = [[each for each in group if each.verdict is not None] for group in groups]
     # As Chen et al.: only where every problem that has candidates has enough of them.
     fewest = min((len(group) for group in graded if group), default=0)
@@ -283,17 +283,17 @@ def _pass_at_k(groups: Sequence[Sequence[Graded]]) -> tuple[PassAtK, ...]:
     return tuple(found)
 
 
-def reached(best: Graded | None, p: float) -> float:
+def reached(best: GradedCandidate | None, p: float) -> float:
     """Return 1 where the best candidate of a problem is faster than ``p``, else 0."""
     return float(best is not None and best.faster_than(p))
 
 
-def chance(group: Sequence[Graded], k: int, p: float) -> float:
+def chance(group: Sequence[GradedCandidate], k: int, p: float) -> float:
     """Return pass@k of one problem's graded candidates; 0 of none. Raises ``ValueError`` where they are too few."""
     return pass_at_k(len(group), sum(one.faster_than(p) for one in group), k) if group else 0.0
 
 
-def _best_of(problem: str, group: Sequence[Graded]) -> Best:
+def _best_of(problem: str, group: Sequence[GradedCandidate]) -> Best:
     fastest = fastest_of(group)
     return Best(
         problem=problem,
@@ -305,15 +305,15 @@ def _best_of(problem: str, group: Sequence[Graded]) -> Best:
     )
 
 
-def fastest_of(group: Iterable[Graded]) -> Graded | None:
+def fastest_of(group: Iterable[GradedCandidate]) -> GradedCandidate | None:
     """The first of the right candidates with the highest certain speedup; untimed ones come last."""
     return max((graded for graded in group if graded.correct), key=_rank, default=None)
 
 
-def _rank(graded: Graded) -> float:
+def _rank(graded: GradedCandidate) -> float:
     certain = graded.certain
     return certain if certain is not None and certain > 0 else 0.0
 
 
-def _mean_speedup(candidates: Iterable[Graded]) -> float | None:
+def _mean_speedup(candidates: Iterable[GradedCandidate]) -> float | None:
     return geometric_mean(graded.speedup for graded in candidates if graded.correct and graded.speedup is not None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from evaluator.source_rules.operator_names import OPERATORS
+from kerneljudge.terms.operator_names import OPERATORS
 
 __all__ = ["LANGUAGES", "NO_RULES", "Rules", "parse_rules", "rules_text"]
 

@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from evaluator.candidates.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig, SamplingPlan, parse_limits
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.devices.discovery import available_devices, has_nvcc
-from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
-from evaluator.evaluation import Evaluation, Status, Verdict
+from evaluator.evaluation import Evaluation
 from evaluator.feedback.feedback import feedback
 from evaluator.problems.memory_check import Planned, plan_each
 from evaluator.problems.problem import Problem
 from evaluator.problems.shapes import full_name
-from evaluator.problems.vetting import Vetting, refusal_of, without_figures
+from evaluator.problems.vetting import Vetting
 from evaluator.progress import NO_CALLBACKS, Callbacks, Progress
-from evaluator.source_rules.rules import parse_rules
 from kerneljudge.cli.output import BadUsage
-from kerneljudge.grading.local_record import blank_record, evaluation_fields
+from kerneljudge.grading.local_record import blank_record, failed_record
 from kerneljudge.grading.option_texts import tier_given
-from kerneljudge.grading.sources import UnusableFile
-from kerneljudge.records import ProblemRecord, SubmissionRecord, TimelineRecord
+from kerneljudge.grading.sources import Given, UnusableFile
+from kerneljudge.records import ShapeFiguresRecord, SubmissionRecord, TimelineRecord
+from kerneljudge.terms.findings import Diagnosis, Tool
+from kerneljudge.terms.limits import parse_limits
+from kerneljudge.terms.outcomes import Status, Verdict
+from kerneljudge.terms.rules import parse_rules
+from kerneljudge_server.folders import cache_dir
+from kerneljudge_server.kept_vettings import vetted
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine
-    from evaluator.problems.vetting.run import Judge
 
 __all__ = [
     "Bench",
     "Outcome",
-    "cache_dir",
+    "candidate_of",
     "configure",
     "default_device",
     "diagnose",
     "evaluate",
-    "fault",
     "plan",
-    "problem_record",
     "vet",
-    "vetted",
 ]
 
 Show = Callable[[str, str, float | None], None]
@@ -109,7 +107,7 @@ class Bench:
                 raise  # a requirement that this machine lacks is missing for every candidate
             known = {name: getattr(config, name) for name in ("size", "precision", "baseline", "require_gradients")}
             known["rules"] = config.rules.to_dict()
-            failed = fault(problem.id, str(error), device=config.device_kind, **known)
+            failed = failed_record(problem.id, str(error), device=config.device_kind, **known)
             failed["timeline"] |= {"submitted": started, "finished": _now()}
             return Outcome(failed, "")
 
@@ -126,6 +124,11 @@ class Bench:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def candidate_of(given: Given) -> Candidate | InvalidSource:
+    """Return the candidate in a given text."""
+    return parse_candidate(code=given.code, response=given.response)
 
 
 def default_device() -> str:
@@ -243,59 +246,6 @@ def _judge(
     )
 
 
-def vetted(
-    engine: Judge,
-    problem: Problem,
-    config: EvalConfig,
-    evaluation: Evaluation,
-    progress: Callable[[Progress], None],
-) -> Evaluation:
-    """Return ``evaluation`` with its figures where vetting accepts the problem, and without them where it does not.
-
-    A problem that was not vetted for the precision and the kind of device is vetted now, once for this machine. Raises
-    the engine's errors.
-    """
-    if not evaluation.passed:  # there are no figures
-        return evaluation
-    known = problem.vettings_at(config.precision) or _kept_vetting(problem, config)
-    if not known:
-        from evaluator.problems.vetting.run import vet as vet_one  # noqa: PLC0415 - see evaluate
-
-        def report(check: str, number: int, most: int) -> None:
-            progress(Progress("vetting", f"the problem: {check}", number / most))
-
-        size = problem.vetting_size
-        vetting = vet_one(problem, engine, config.device, size, report, precision=config.precision)
-        _keep_vetting(problem, config, vetting)
-        known = (vetting,)
-    refusal = refusal_of(known)
-    return evaluation if refusal is None else without_figures(evaluation, refusal)
-
-
-def _vetting_file(problem: Problem, config: EvalConfig) -> Path:
-    name = f"{problem.id}-{problem.version}-{config.precision}-{config.device_kind}.json"
-    return cache_dir() / "vettings" / name
-
-
-def _kept_vetting(problem: Problem, config: EvalConfig) -> tuple[Vetting, ...]:
-    """Return the vetting of an earlier evaluation on this machine; empty where it cannot be read."""
-    try:
-        vetting = Vetting.from_dict(json.loads(_vetting_file(problem, config).read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError):
-        return ()
-    same = (vetting.version, vetting.precision, vetting.device)
-    return (vetting,) if same == (problem.version, config.precision, config.device_kind) else ()
-
-
-def _keep_vetting(problem: Problem, config: EvalConfig, vetting: Vetting) -> None:
-    path = _vetting_file(problem, config)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The file is replaced as a whole, because other processes may read it meanwhile.
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(vetting.to_dict()), encoding="utf-8")
-    partial.replace(path)
-
-
 def diagnose(
     problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig, tool: Tool, *, require_sandbox: bool
 ) -> Diagnosis:
@@ -351,22 +301,11 @@ def vet(problems: Sequence[tuple[Problem, EvalConfig]], show: Show) -> Iterator[
             yield vet_one(problem, engine, device, config.size, report, precision=config.precision)
 
 
-def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:
-    """Return the record of a candidate that could not be graded, through no fault of its own."""
-    return blank_record(problem, status=str(Status.FAILED), message=message, **known)
-
-
-def problem_record(problem: Problem) -> ProblemRecord:
-    """Return ``problem`` as a record of the API."""
-    own = {"visibility": "public", "owner": None, "reference": problem.source, "versions": [problem.version]}
-    return cast("ProblemRecord", {**problem.to_record(), **own, "withdrawn_at": None})
-
-
 def _record(
     problem: Problem, config: EvalConfig, evaluation: Evaluation, source: str, times: dict[str, str]
 ) -> SubmissionRecord:
     known = {
-        **evaluation_fields(evaluation),
+        **_evaluation_fields(evaluation),
         "feedback": feedback(evaluation, source),
         "device": config.device_kind,
         "status": str(Status.DONE),
@@ -376,6 +315,16 @@ def _record(
     record = blank_record(problem.id, **known)
     record["timeline"] |= cast(TimelineRecord, times)
     return record
+
+
+def _evaluation_fields(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the fields of a record that an evaluation provides."""
+    found = evaluation.to_dict()
+    for not_in_a_record in ("samples", "log"):
+        del found[not_in_a_record]
+    names = ShapeFiguresRecord.__annotations__
+    found["shapes"] = {shape: {name: each[name] for name in names} for shape, each in found["shapes"].items()}
+    return {**found, "hints": list(evaluation.hints), "notes": list(evaluation.notes)}
 
 
 def _invalid(problem: Problem, invalid: InvalidSource, config: EvalConfig) -> Evaluation:
@@ -415,11 +364,6 @@ def _no_device(device: str, built: BuildReport) -> str:
         f"{compiled}, and this machine has no device {device} to run it on; "
         "hand it in to a service that has one with kerneljudge submit"
     )
-
-
-def cache_dir() -> Path:
-    """Return the folder in which evaluations on this machine keep their builds."""
-    return Path(os.environ.get("KERNELJUDGE_DATA_DIR") or ".kerneljudge").expanduser().absolute() / "cache"
 
 
 def _now() -> str:

@@ -13,10 +13,11 @@ import pytest
 from evaluator.errors import InfrastructureFault
 from evaluator.problems.loading import load_problem
 from evaluator.problems.vetting import REFUSALS, Label, Vetting
-from evaluator.source_rules.rules import Rules
-from kerneljudge.cli import app as commands
 from kerneljudge.cli import render
 from kerneljudge.records import Board, ProblemRecord
+from kerneljudge.terms.rules import Rules
+from kerneljudge_server import local
+from kerneljudge_server.problems import problem_record
 from tests.kerneljudge.conftest import PROBLEMS, Cli
 
 REFERENCE = """\
@@ -133,7 +134,7 @@ def test_a_fault_of_ours_is_status_3(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         raise InfrastructureFault("the judge died")
         yield
 
-    monkeypatch.setattr(commands.local, "vet", broken)
+    monkeypatch.setattr(local, "vet", broken)
     result = cli("problems", "check", "relu", "--device", "cpu", "--problems-dir", PROBLEMS, "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout) == {"error": "the judge died"}
@@ -144,7 +145,7 @@ def test_what_cannot_be_written_is_bad_usage(cli: Cli, monkeypatch: pytest.Monke
         (folder / "order" / "vetting.json").mkdir()
         yield replace(found(), problem="order")
 
-    monkeypatch.setattr(commands.local, "vet", found_and_blocked)
+    monkeypatch.setattr(local, "vet", found_and_blocked)
     result = cli("problems", "check", "order", "--device", "cpu", "--write", "--problems-dir", folder)
     assert result.exit_code == 2
     assert "cannot write to" in result.stderr
@@ -179,13 +180,13 @@ def test_a_list_of_problems_says_what_is_known(
     vetting: Vetting | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vettings = () if vetting is None else (vetting,)
-    record = commands.local.problem_record(replace(load_problem(PROBLEMS / "relu"), vettings=vettings))
+    record = problem_record(replace(load_problem(PROBLEMS / "relu"), vettings=vettings))
     for text in (written(render.problem_list([record]), capsys), written(render.problem(record), capsys)):
         assert words in text
 
 
 def test_a_problem_of_a_service_that_knows_nothing_of_vetting_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    record = dict(commands.local.problem_record(load_problem(PROBLEMS / "relu")))
+    record = dict(problem_record(load_problem(PROBLEMS / "relu")))
     for name in ("labels", "ranked", "refusal", "vetting"):
         del record[name]
     old: ProblemRecord = record  # type: ignore[assignment]
@@ -193,7 +194,7 @@ def test_a_problem_of_a_service_that_knows_nothing_of_vetting_is_shown(capsys: p
 
 
 def test_labels_of_a_newer_service_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    record = commands.local.problem_record(load_problem(PROBLEMS / "relu"))
+    record = problem_record(load_problem(PROBLEMS / "relu"))
     record["labels"] = ["smells"]
     assert "smells" in written(render.problem(record), capsys)
 
@@ -201,7 +202,5 @@ def test_labels_of_a_newer_service_are_shown(capsys: pytest.CaptureFixture[str])
 def test_the_rules_of_a_problem_are_shown_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     free = load_problem(PROBLEMS / "relu")
     strict = replace(free, rules=Rules(languages=("cuda",), no_lower_precision=True))
-    assert "rules " not in written(render.problem(commands.local.problem_record(free)), capsys).split("class Model")[0]
-    assert "languages=cuda,no_lower_precision=true" in written(
-        render.problem(commands.local.problem_record(strict)), capsys
-    )
+    assert "rules " not in written(render.problem(problem_record(free)), capsys).split("class Model")[0]
+    assert "languages=cuda,no_lower_precision=true" in written(render.problem(problem_record(strict)), capsys)
