@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from importlib.metadata import version
 from typing import Any, Final, Literal
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
+from kerneljudge._version import __version__
 from kerneljudge.async_client import AsyncClient
 from kerneljudge.errors import ClientError
 from kerneljudge.records import RulesRecord, SubmissionRecord
@@ -67,7 +67,7 @@ _OF_ENTRY: Final = ("rank", "submission", "author", "label", "speedup", "speedup
 
 def make_server(url: str) -> MCPServer[Any]:
     """Return a server whose tools use the service at ``url``."""
-    server = MCPServer("kerneljudge", instructions=_INSTRUCTIONS, version=version("kerneljudge"), log_level="WARNING")
+    server = MCPServer("kerneljudge", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = _Tools(url)
     for tool in (
         tools.list_problems,

@@ -25,7 +25,7 @@ from tests.services import free_port
 _ROOT = Path(__file__).parent.parent
 _BUILT_FROM = (
     "api", "evaluator", "kerneljudge", "kerneljudge_server", "reference_models", "runtime", "storage", "worker",
-    "LICENSE", "README.md", "pyproject.toml", "requirements.in", "setup.py",
+    "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "requirements.in", "setup.py",
 )  # fmt: skip
 _IMPORTS_WITHIN_S = 0.3
 _SEARCH = """
@@ -80,8 +80,8 @@ def _variables(*names: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The wheels by the name of their distribution, built from a copy of the sources."""
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what both distributions are built from."""
     folder = tmp_path_factory.mktemp("sources")
     for name in _BUILT_FROM:
         if (_ROOT / name).is_dir():
@@ -89,7 +89,17 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
             shutil.copytree(_ROOT / name, folder / name, symlinks=False, ignore=ignored)
         else:
             shutil.copy(_ROOT / name, folder / name)
-    argv = ("--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "./kerneljudge", ".")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheels(sources: Path) -> Mapping[str, Path]:
+    """The wheels by the name of their distribution, as ``make wheels`` builds them."""
+    return _built(sources, "./kerneljudge", ".")
+
+
+def _built(folder: Path, *projects: str | Path) -> Mapping[str, Path]:
+    argv = ("--no-deps", "--no-build-isolation", "--wheel-dir", "dist", *projects)
     _pip(Path(sys.executable), "wheel", *argv, cwd=folder)
     return {path.name.partition("-")[0]: path for path in (folder / "dist").glob("*.whl")}
 
@@ -149,16 +159,34 @@ def test_the_client_needs_python_3_10_and_four_libraries(wheels: Mapping[str, Pa
     assert [each.partition(">=")[0] for each in _required(wheel) if "python_version" in each] == ["tomli"]
 
 
-def test_each_wheel_brings_one_name_and_all_modules(wheels: Mapping[str, Path]) -> None:
+def _held(wheels: Mapping[str, Path]) -> dict[str, set[str]]:
+    """The files of each wheel, but for those about it."""
     held: dict[str, set[str]] = {}
     for distribution, wheel in wheels.items():
         with zipfile.ZipFile(wheel) as archive:
             held[distribution] = {name for name in archive.namelist() if ".dist-info/" not in name}
-        assert {name.partition("/")[0] for name in held[distribution]} == {distribution}
+    return held
+
+
+def test_each_wheel_brings_one_name_and_all_modules(wheels: Mapping[str, Path]) -> None:
+    held = _held(wheels)
+    for distribution, names in held.items():
+        assert {name.partition("/")[0] for name in names} == {distribution}
     assert set(_files("kerneljudge")) <= held["kerneljudge"]
     assert set(_files("kerneljudge_server")) <= held["kerneljudge_server"]
     packages = {f"kerneljudge_server/_packages/{name}" for folder in _SERVICE for name in _files(folder)}
     assert packages == {name for name in held["kerneljudge_server"] if "/_packages/" in name}
+
+
+def test_archives_of_the_sources_build_the_same_wheels(
+    sources: Path, wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path)!r})"
+    for project in (sources, sources / "kerneljudge"):
+        subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, check=True)
+    archives = list(tmp_path.glob("*.tar.gz"))
+    assert len(archives) == 2
+    assert _held(_built(tmp_path, *archives)) == _held(wheels)
 
 
 _SERVICE = ("api", "evaluator", "reference_models", "runtime", "storage", "worker")
@@ -203,6 +231,18 @@ def test_the_client_has_the_whole_command_line(client: Environment) -> None:
     for command in ("serve", "eval", "submit", "grade", "leaderboard", "problems"):
         assert command in shown.stdout
         assert client.run("kerneljudge", command, "--help").returncode == 0
+
+
+def test_the_client_says_its_version(client: Environment) -> None:
+    assert client.run("kerneljudge", "--version").stdout == f"kerneljudge {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("kerneljudge leader", {"leaderboard"}), ("kerneljudge batches comp", {"compare"})]
+)
+def test_a_shell_completes_commands(client: Environment, words: str, completed: set[str]) -> None:
+    asked = {"_KERNELJUDGE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    assert set(client.run("kerneljudge", **asked).stdout.split()) == completed
 
 
 def test_a_service_that_is_not_there_is_our_fault_in_one_line(client: Environment) -> None:
@@ -253,7 +293,7 @@ def test_the_server_has_its_problems_in_any_folder(server: Environment) -> None:
 
 def test_the_server_evaluates_in_any_folder(server: Environment) -> None:
     candidate = CANDIDATES / "relu_honest_plain" / "candidate.py"
-    argv = ["eval", candidate, "--problem", "relu", "--device", "cpu", "--size", "smoke", "--json"]
+    argv: list[str | Path] = ["eval", candidate, "--problem", "relu", "--device", "cpu", "--size", "smoke", "--json"]
     done = server.run("kerneljudge", *argv)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "passed"
@@ -264,7 +304,19 @@ def test_no_candidate_sees_what_is_installed_of_ours(server: Environment) -> Non
     assert all(Path(folder, "__init__.py").is_file() for folder in hidden)
     candidate = server.working / "search.py"
     candidate.write_text(_SEARCH.format(hidden=hidden, shown=str(server.site_packages / "pip")))
-    argv = ["eval", candidate, "--problem", "relu", "--device", "cpu", "--size", "smoke", "--tier", "check", "--json"]
+    argv: list[str | Path] = [
+        "eval",
+        candidate,
+        "--problem",
+        "relu",
+        "--device",
+        "cpu",
+        "--size",
+        "smoke",
+        "--tier",
+        "check",
+        "--json",
+    ]
     done = server.run("kerneljudge", *argv)
     assert json.loads(done.stdout)["verdict"] == "passed", done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ from typing import Annotated, cast
 
 import typer
 
+from kerneljudge._version import __version__
 from kerneljudge.cli import diagnosis_tables, render
 from kerneljudge.cli.keys import keys_app
 from kerneljudge.cli.options import (
@@ -49,10 +50,24 @@ app = typer.Typer(
     help="Judges rewritten PyTorch models: are they right, and how fast?\n\n"
     "Exit status: 0 passed, 1 the candidate did not pass, 2 bad usage, 3 the fault is ours.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings=_CONTEXT,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kerneljudge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def main() -> None:
