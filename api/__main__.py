@@ -12,6 +12,7 @@ from evaluator.errors import ProblemError
 from evaluator.problems.loading import load_problems
 from runtime import tracing
 from runtime.settings import InvalidSettings, Settings
+from storage.database import DatabaseUnusable, prepare_database
 
 
 def main() -> int:
@@ -24,9 +25,10 @@ def main() -> int:
         # The application reads them as well. Reading them here reports a mistake in one line, without a traceback.
         load_problems(settings.problems_dir, settings.extra_problems_dir)
         server = make_server(settings)
-    except (InvalidSettings, ProblemError) as error:
+        prepare_database(settings)
+    except (InvalidSettings, ProblemError, DatabaseUnusable) as error:
         logging.getLogger("api").error("%s", error)
-        return 2
+        return 3 if isinstance(error, DatabaseUnusable) else 2
     with contextlib.suppress(KeyboardInterrupt):
         server.run()
     return 0 if server.started else 3

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy.exc import OperationalError
-
 from kerneljudge.cli.output import BadUsage
 from runtime.settings import InvalidSettings, Settings
 from storage.access.audit import OPERATOR
 from storage.access.keys import Keys, Scope
-from storage.database import create_engine_for, migrate, session_factory
+from storage.database import DatabaseUnusable, create_engine_for, prepare_database, session_factory
 from storage.models import ApiKey
 
 __all__ = ["create", "listed", "revoke"]
@@ -62,12 +60,10 @@ def _keys() -> Iterator[Keys]:
     """Open the keys in the database of the settings, in one transaction. Raises ``BadUsage``."""
     try:
         settings = Settings.load()
-        migrate(settings)
+        prepare_database(settings)
         engine = create_engine_for(settings)
-    except InvalidSettings as error:
+    except (InvalidSettings, DatabaseUnusable) as error:
         raise BadUsage(str(error)) from error
-    except OperationalError as error:
-        raise BadUsage(f"the database cannot be reached: {error.orig}") from error
     try:
         with session_factory(engine).begin() as session:
             yield Keys(session)

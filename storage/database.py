@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,15 +21,26 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from runtime.settings import Settings
 from storage.metrics.counters import forget_noted, write_noted
 from storage.postgresql import postgresql_engine
 
-__all__ = ["CommitMark", "alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
+__all__ = [
+    "CommitMark",
+    "DatabaseUnusable",
+    "alembic_config",
+    "create_engine_for",
+    "migrate",
+    "prepare_database",
+    "schema_fault",
+    "session_factory",
+]
 
 BUSY_TIMEOUT_S: Final = 30.0
+_ASKED_AGAIN_S: Final = 1.0
 _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
 
 
@@ -101,16 +113,55 @@ class CommitMark:
                 connection.close()
 
 
+class DatabaseUnusable(RuntimeError):
+    """The database cannot be reached, is damaged, or has a newer schema. The message is one line for the operator."""
+
+
+def prepare_database(settings: Settings, *, patience_s: float = 0.0) -> None:
+    """Bring the schema to the newest version. Wait up to ``patience_s`` seconds for a server that is not there yet.
+
+    Raises ``DatabaseUnusable``.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return migrate(settings)
+        except OperationalError as error:
+            if time.monotonic() >= deadline or make_url(settings.database_url).get_backend_name() == "sqlite":
+                raise DatabaseUnusable(f"the database cannot be used: {_one_line(error.orig)}") from error
+            time.sleep(_ASKED_AGAIN_S)
+        except DatabaseError as error:
+            raise DatabaseUnusable(f"the database is damaged, or is none: {_one_line(error.orig)}") from error
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
+
+
 def migrate(settings: Settings) -> None:
-    """Bring the schema to the newest version. Several processes may call it at once."""
+    """Bring the schema to the newest version. Several processes may call it at once.
+
+    Raises ``DatabaseUnusable`` where the schema is newer than this code, and the errors of the database.
+    """
     engine = create_engine_for(settings, bounded=False)  # a migration may take long, and others wait for it
     try:
         with _one_at_a_time(engine), engine.begin() as connection:
             config = alembic_config()
             config.attributes["connection"] = connection
+            _refuse_newer(connection, config)
             command.upgrade(config, "head")
     finally:
         engine.dispose()
+
+
+def _refuse_newer(connection: Connection, config: Config) -> None:
+    known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and found not in known:
+        raise DatabaseUnusable(
+            f"the schema is at version {found}, which this version of kerneljudge does not know: install a newer one, "
+            "or restore the copy from before the upgrade"
+        )
 
 
 def schema_fault(session: Session) -> str | None:

@@ -328,6 +328,15 @@ def test_where_a_worker_writes_is_a_volume_or_in_memory() -> None:
             assert {"uid=10001", "gid=10001", "exec"} <= set(options), name
 
 
+def test_the_server_that_makes_a_database_does_not_count_as_ready() -> None:
+    """It listens on a socket alone. A check that asks there lets the migration begin, and the server ends."""
+    checks = [compose()["services"]["postgres"]["healthcheck"]["test"]]
+    text = (ROOT / "deploy" / "kubernetes" / "servers" / "postgres.yaml").read_text()
+    checks += [json.loads(each) for each in re.findall(r'command: (\["pg_isready".*\])', text)]
+    assert len(checks) == 3
+    assert all("--host=127.0.0.1" in check for check in checks)
+
+
 def test_redis_keeps_what_it_was_told() -> None:
     service = compose()["services"]["redis"]
     command = service["command"]

@@ -11,7 +11,7 @@ from evaluator import logs
 from evaluator.errors import EvaluatorError
 from runtime import tracing
 from runtime.settings import Settings
-from storage.database import migrate
+from storage.database import DatabaseUnusable, prepare_database
 from storage.queue.celery_app import QUEUES
 from worker.per_device import ALL_DEVICES, devices_for, run_per_device
 from worker.process import Role, run_worker
@@ -47,9 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     # Until Celery has its handlers, SIGTERM during the start also ends the process in an orderly way.
     signal.signal(signal.SIGTERM, _exit)
     try:
-        migrate(settings)
+        prepare_database(settings)
         return run_worker(settings, role)
-    except EvaluatorError as error:
+    except (DatabaseUnusable, EvaluatorError) as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _FAULT_STATUS
     except KeyboardInterrupt:

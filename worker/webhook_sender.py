@@ -23,7 +23,7 @@ from evaluator import logs
 from runtime.public_transport import Forbidden, Network, PublicTransport
 from runtime.settings import Settings
 from storage.batches.webhooks import Delivery, Webhooks, signature
-from storage.database import create_engine_for, migrate, session_factory
+from storage.database import DatabaseUnusable, create_engine_for, prepare_database, session_factory
 from worker.heartbeat import HEARTBEAT
 from worker.periodic import Periodic
 
@@ -167,7 +167,11 @@ def main() -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    migrate(settings)
+    try:
+        prepare_database(settings)
+    except DatabaseUnusable as error:
+        print(f"python -m worker.webhook_sender: {error}", file=sys.stderr)
+        return 3
     database = create_engine_for(settings)
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     try:

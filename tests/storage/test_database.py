@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,12 +21,22 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator.interpreter import python_command, python_environment
 from runtime.settings import Settings
-from storage.database import CommitMark, alembic_config, create_engine_for, migrate, session_factory
+from storage.database import (
+    CommitMark,
+    DatabaseUnusable,
+    alembic_config,
+    create_engine_for,
+    migrate,
+    prepare_database,
+    session_factory,
+)
 from storage.leaderboards.history import rankings_of
 from storage.leaderboards.read import leaderboard_entries
 from storage.models import Base
 from storage.queue.workers import heartbeat, list_workers, register
+from tests.services import running_postgresql
 from tests.storage.conftest import Finish
 
 
@@ -39,6 +54,49 @@ def test_migrations_go_down_to_nothing_and_up_again(settings: Settings, engine: 
     assert inspect(engine).get_table_names() == ["alembic_version"]
     migrate(settings)
     assert set(inspect(engine).get_table_names()) == {"alembic_version", *Base.metadata.tables}
+
+
+def test_a_newer_schema_is_refused_in_one_line(settings: Settings, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseUnusable, match="the schema is at version 9999") as refused:
+        prepare_database(settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    (tmp_path / "kerneljudge.db").write_bytes(b"no database " * 1000)
+    begin = time.monotonic()
+    with pytest.raises(DatabaseUnusable, match="file is not a database") as refused:
+        prepare_database(settings, patience_s=60)
+    assert "\n" not in str(refused.value)
+    assert time.monotonic() - begin < 20, "waiting makes it no better"
+
+
+def test_a_server_that_starts_meanwhile_is_waited_for() -> None:
+    with running_postgresql() as server:
+        settings = Settings(database_url=f"{server.url}/postgres")
+        server.stop(signal.SIGINT)
+        with pytest.raises(DatabaseUnusable, match="cannot be used"):
+            prepare_database(settings)
+        with ThreadPoolExecutor(1) as waiting:
+            prepared = waiting.submit(prepare_database, settings, patience_s=60)
+            time.sleep(1.5)
+            assert not prepared.done()
+            server.start()  # in this thread: it ends with the one that starts it
+            prepared.result(60)
+
+
+@pytest.mark.parametrize("module", ["storage.migrate", "api", "worker --queue build", "worker.webhook_sender"])
+def test_no_process_shows_a_traceback_of_a_database_that_is_none(tmp_path: Path, module: str) -> None:
+    (tmp_path / "kerneljudge.db").write_bytes(b"no database " * 1000)
+    environment = python_environment({**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path)})
+    argv = python_command("-m", *module.split())
+    ended = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 3
+    assert ended.stderr.strip().splitlines()[-1].endswith("file is not a database")
+    assert "Traceback" not in ended.stderr
 
 
 def test_several_processes_may_migrate_at_once(empty_settings: Settings) -> None:
