@@ -50,6 +50,16 @@ Errors are problem details (RFC 9457); those about the request name the fields. 
 candidate is never an HTTP error.
 """
 
+_TAGS: Final = [
+    {"name": "submissions", "description": "Candidates that are handed in one by one, and all that is known of them."},
+    {"name": "batches", "description": "Candidates by the thousand, with a summary and a webhook."},
+    {"name": "problems", "description": "The references that candidates are for."},
+    {"name": "leaderboard", "description": "The fastest candidates of a problem."},
+    {"name": "service", "description": "The state of the service and of its workers."},
+    {"name": "keys", "description": "Keys of clients, for administrators."},
+    {"name": "audit", "description": "Changes by administrators, in order."},
+]
+
 _log = logging.getLogger(__name__)
 
 
@@ -66,6 +76,9 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         telemetry=_TELEMETRY,
+        openapi_tags=_TAGS,
+        # Short, so that a generator's functions have the names that ours have.
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.services = services
     app.openapi = openapi_of(app)  # type: ignore[method-assign]  # FastAPI's own way to change the document

@@ -190,6 +190,19 @@ def _details(answer: httpx.Response) -> tuple[str, dict[str, str]]:
 
 
 def _retry_after(answer: httpx.Response) -> float | None:
-    """Return the pause that the service asks for, in seconds; ``None`` where it gives none, or a date."""
+    """Return the pause that the service asks for, in seconds; ``None`` where it gives none, or a date.
+
+    A gateway before it may say in ``RateLimit`` alone when a limit begins anew that is used up.
+    """
     text: str = answer.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() and text.isascii() else None
+    if text.isdecimal() and text.isascii():
+        return float(text)
+    resets = [_reset_s(item) for item in answer.headers.get("RateLimit", "").split(",")]
+    return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _reset_s(limit: str) -> float | None:
+    """Return the seconds until ``limit``, as ``"minute";r=0;t=30``, begins anew; ``None`` where some of it is left."""
+    parameters = dict(part.strip().partition("=")[::2] for part in limit.split(";")[1:])
+    time_s = parameters.get("t", "")
+    return float(time_s) if parameters.get("r") == "0" and time_s.isdecimal() and time_s.isascii() else None

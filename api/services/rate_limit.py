@@ -30,6 +30,7 @@ __all__ = ["Allowance", "AllowanceHeaders", "Meter"]
 _INTERVAL_S: Final = 1.0
 _FORGET_EVERY_S: Final = 3600.0
 _MINUTE_S: Final = 60
+_POLICY: Final = "minute"
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +44,10 @@ class Allowance:
     reset_s: int
 
     def headers(self) -> dict[str, str]:
-        """Return it as headers of an answer."""
+        """Return it as headers of an answer, by the names of draft-ietf-httpapi-ratelimit-headers-10."""
         return {
-            "RateLimit-Limit": str(self.limit),
-            "RateLimit-Remaining": str(self.remaining),
-            "RateLimit-Reset": str(self.reset_s),
+            "RateLimit-Policy": f'"{_POLICY}";q={self.limit};w={_MINUTE_S}',
+            "RateLimit": f'"{_POLICY}";r={self.remaining};t={self.reset_s}',
         }
 
 

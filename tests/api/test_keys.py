@@ -100,7 +100,7 @@ def test_an_administrator_makes_a_key_that_is_shown_once(http: httpx.Client, key
         stored = session.get_one(ApiKey, made.json()["id"])
         assert token not in (stored.digest, stored.prefix)
     answer = submit(http, {"Authorization": f"Bearer {token}"})
-    assert (answer.status_code, answer.headers["ratelimit-limit"]) == (202, "7")
+    assert (answer.status_code, answer.headers["ratelimit-policy"]) == (202, '"minute";q=7;w=60')
     assert answer.headers["cache-control"] == "no-store"
     own = http.post("/api/v1/keys", json={**body, "client": "agent", "own_only": True}, headers=keys["root"])
     assert (own.status_code, own.json()["own_only"]) == (201, True)
@@ -178,14 +178,15 @@ def test_a_withdrawn_entry_is_on_no_leaderboard_and_its_page_says_why(
 
 def test_what_is_too_much_in_a_minute_is_refused_until_the_next(http: httpx.Client, keys: Keyring) -> None:
     keys.make("ada", requests_per_min=3)
-    left = [http.get("/api/v1/problems", headers=keys["ada"]).headers["ratelimit-remaining"] for _ in range(3)]
+    answers = [http.get("/api/v1/problems", headers=keys["ada"]) for _ in range(3)]
+    left = [answer.headers["ratelimit"].partition(";t=")[0] for answer in answers]
     answer = http.get("/api/v1/problems", headers=keys["ada"])
-    if left == ["2", "1", "0"]:  # not where a minute ended meanwhile
+    if left == ['"minute";r=2', '"minute";r=1', '"minute";r=0']:  # not where a minute ended meanwhile
         assert_problem(answer, 429)
         assert 1 <= int(answer.headers["retry-after"]) <= 60
     keys.make("bob", requests_per_min=0)
-    assert "ratelimit-limit" not in http.get("/api/v1/problems", headers=keys["bob"]).headers
-    assert http.get("/api/v1/problems").headers["ratelimit-limit"] == "30"
+    assert {"ratelimit", "ratelimit-policy"}.isdisjoint(http.get("/api/v1/problems", headers=keys["bob"]).headers)
+    assert http.get("/api/v1/problems").headers["ratelimit-policy"] == '"minute";q=30;w=60'
     # A probe must not be told to come back later.
     assert {http.get("/healthz").status_code for _ in range(40)} == {200}
 
@@ -198,7 +199,7 @@ def test_processes_share_what_they_count(services: Services, transport: AppTrans
         asyncio.run(meter.exchange())
     with pytest.raises(TooManyRequests) as refused:
         one.charge("key:a", 3)
-    headers = {"RateLimit-Limit": "3", "RateLimit-Remaining": "0", "RateLimit-Reset": "60"}
+    headers = {"RateLimit-Policy": '"minute";q=3;w=60', "RateLimit": '"minute";r=0;t=60'}
     assert refused.value.headers == {"Retry-After": "60", **headers}
     assert one.charge("key:b", 3).remaining == 2
     minute[0] += 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -276,3 +277,13 @@ def test_answers_about_a_problem_are_as_documented(document: schemathesis.BaseSc
     for problem in ("relu", "linear_relu_divide"):
         where = {"path_parameters": {"problem_id": problem}} if "{" in operation else {"query": {"problem": problem}}
         document[operation]["GET"].Case(**where).call_and_validate(checks=CHECKS)
+
+
+def test_operations_have_short_names_of_their_own_and_tags_have_descriptions(document: schemathesis.BaseSchema) -> None:
+    raw = document.raw_schema
+    operations = [each for path in raw["paths"].values() for each in path.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("[a-z]+(_[a-z]+){0,2}", name) for name in names), names
+    used = {tag for operation in operations for tag in operation["tags"]}
+    assert {tag["name"] for tag in raw["tags"] if tag["description"]} == used

@@ -186,6 +186,26 @@ def test_a_busy_service_is_asked_again_when_it_says(transport: AppTransport, pau
     assert len(pauses) == 3
 
 
+@pytest.mark.parametrize(
+    ("limits", "pause_s"),
+    [
+        ('"minute";r=0;t=9', 9),
+        ('"second"; t=2; r=0, "minute";r=0;t=11, "day";r=7;t=29', 11),
+        ('"minute";r=3;t=9', 0.25),
+        ('"minute";r=0', 0.25),
+        ('"minute";r=0;t=-1', 0.25),
+        ("nothing of the kind; =", 0.25),
+    ],
+)
+def test_a_gateway_may_say_in_its_limits_when_it_can_be_asked_again(
+    transport: AppTransport, pauses: Pauses, limits: str, pause_s: float
+) -> None:
+    flaky = Flaky(transport, httpx.Response(429, headers={"RateLimit": limits}))
+    with Client(URL, transport=flaky, sleep=pauses) as service:
+        assert service.submit("relu", code=SOURCE)["status"] == "queued"
+    assert pauses == [pause_s]
+
+
 def test_a_submission_that_was_sent_twice_is_one(transport: AppTransport, pauses: Pauses) -> None:
     class AnswerLost(Flaky):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
