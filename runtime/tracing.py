@@ -61,8 +61,11 @@ def configure(service: str) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSettings("traces are asked for (OTEL_*): pip install 'kerneljudge[tracing]'") from error
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
-    provider = TracerProvider(resource=Resource.create(named))
+    # OTEL_RESOURCE_ATTRIBUTES may have the name as well as OTEL_SERVICE_NAME.
+    resource = Resource.create()
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": service}))
+    provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter() if exporter == "otlp" else ConsoleSpanExporter()))
     trace.set_tracer_provider(provider)
 

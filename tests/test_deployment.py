@@ -305,8 +305,17 @@ def test_whoever_uses_the_database_is_stopped_for_an_upgrade_and_a_restore() -> 
     assert all(set(each.split()) == using - {"migrate"} for each in stops)
 
 
-def test_an_example_starts_what_a_machine_with_gpus_has() -> None:
-    assert re.search(r"^COMPOSE_PROFILES=gpu$", (ROOT / ".env.example").read_text(), re.MULTILINE)
+def test_an_example_chooses_no_profile_for_a_machine_that_it_does_not_know() -> None:
+    assert re.search(r"^COMPOSE_PROFILES=$", (ROOT / ".env.example").read_text(), re.MULTILINE)
+
+
+def test_no_container_fills_the_disk_with_its_log_or_takes_all_memory_unasked() -> None:
+    for name, service in compose()["services"].items():
+        assert int(service["logging"]["options"]["max-file"]) <= 10, name
+        assert service["logging"]["options"]["max-size"] == "20m", name
+        assert "mem_limit" in service, name
+    for path in (ROOT / "deploy" / "kubernetes" / "base").glob("*-worker.yaml"):
+        assert path.read_text().count("medium: Memory") == path.read_text().count("sizeLimit: 16Gi"), path
 
 
 def test_every_container_has_a_root_that_nobody_writes_to_and_no_way_to_more_rights() -> None:
@@ -325,7 +334,7 @@ def test_where_a_worker_writes_is_a_volume_or_in_memory() -> None:
         if name.endswith("worker"):
             scratch = next(each for each in service["tmpfs"] if each.startswith("/data/scratch:"))
             options = scratch.partition(":")[2].split(",")
-            assert {"uid=10001", "gid=10001", "exec"} <= set(options), name
+            assert {"uid=10001", "gid=10001", "exec", "size=${KERNELJUDGE_SCRATCH_SIZE:-16g}"} <= set(options), name
 
 
 def test_the_server_that_makes_a_database_does_not_count_as_ready() -> None:

@@ -40,6 +40,7 @@ from worker.spans import stages
 __all__ = ["ClaimHandler", "ClaimedWork", "Record"]
 
 _DATABASE_PATIENCE_S: Final = 60.0
+_STOPPING_PATIENCE_S: Final = 10.0
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, NoConnection)
 """Errors of the connection to the database, which another machine, or this one in a minute, may well not get."""
 
@@ -128,13 +129,17 @@ class ClaimHandler:
 
     def persist(self, operation: Callable[[Session], _T]) -> _T:
         """Run ``operation`` in a separate transaction; wait for a while for a database that cannot be reached."""
-        deadline = time.monotonic() + _DATABASE_PATIENCE_S
+        deadline, stopping = time.monotonic() + _DATABASE_PATIENCE_S, False
         while True:
             try:
                 with self._sessions.begin() as session:
                     return operation(session)
             except _DATABASE_AWAY:
-                if time.monotonic() > deadline or self._requeueing.is_set():
+                if self._requeueing.is_set() and not stopping:
+                    # A database that is restarted together with this worker is back in a moment. Without it the
+                    # claim would be lost, and count as an attempt.
+                    stopping, deadline = True, min(deadline, time.monotonic() + _STOPPING_PATIENCE_S)
+                if time.monotonic() > deadline:
                     raise
                 _log.warning("the database is away; trying again", exc_info=True)
                 time.sleep(1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from celery import Celery, signals
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import DEVICE_KINDS
@@ -47,6 +49,7 @@ from worker.webhook_sender import WebhookSender
 
 __all__ = ["Role", "run_worker"]
 
+_STOPPING_PATIENCE_S: Final = 10.0
 _DEFAULT_DEVICE: Final = {"cpu": "cpu", "cuda": "cuda:0"}
 
 _log = logging.getLogger(__name__)
@@ -228,8 +231,23 @@ def _registered(
     try:
         yield
     finally:
-        with sessions.begin() as session:
-            workers.unregister(session, name)
+        _strike_off(sessions, name)
+
+
+def _strike_off(sessions: sessionmaker[Session], name: str) -> None:
+    """Strike this worker off. A database that stays away is no fault of its work; others strike it off in an hour."""
+    deadline = time.monotonic() + _STOPPING_PATIENCE_S
+    while True:
+        try:
+            with sessions.begin() as session:
+                workers.unregister(session, name)
+        except DBAPIError:
+            if time.monotonic() > deadline:
+                _log.warning("worker %s could not be struck off, and stays listed for an hour", name, exc_info=True)
+                return
+            time.sleep(0.5)
+        else:
+            return
 
 
 def _consume(app: Celery, settings: Settings, role: Role, queues: Sequence[str], name: str, stop: Stop) -> int:

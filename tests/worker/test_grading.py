@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from evaluator import logs
 from evaluator.candidates.candidate import Candidate
 from evaluator.config import TIERS, EvalConfig, SamplingPlan
 from evaluator.engine import Callbacks
-from evaluator.errors import InfrastructureFault
+from evaluator.errors import EvaluationCancelled, InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problems.problem import Problem
 from evaluator.problems.vetting import REFUSALS, Label
@@ -355,6 +356,36 @@ def test_a_result_waits_for_a_connection_to_the_database(install: Install, monke
     worker.evaluate()
     assert next(busy, None) is None
     assert installation.outcomes(submission_id)[-1] == ("evaluate", "done")
+
+
+@pytest.mark.parametrize("away_for", [2, 1000])
+def test_a_worker_that_stops_with_its_database_waits_a_moment_to_give_its_claim_back(
+    install: Install, monkeypatch: pytest.MonkeyPatch, away_for: int
+) -> None:
+    """As where everything is restarted at once: else the lease would expire, and the attempt count."""
+    monkeypatch.setattr("worker.claim_handler._STOPPING_PATIENCE_S", 2.5)
+    installation, stopping = install(), threading.Event()
+    submission_id = installation.submit()
+    worker = grader(installation, stopping=stopping)
+    release, left = Claims.release, iter(range(away_for))
+
+    def releasing(*args: Any) -> bool:
+        if next(left, None) is not None:
+            raise OperationalError("UPDATE", {}, Exception("the server is shutting down"))
+        return release(*args)
+
+    def building(*_: Any) -> Any:
+        stopping.set()
+        raise EvaluationCancelled
+
+    monkeypatch.setattr(Claims, "release", releasing)
+    monkeypatch.setattr(type(worker.handler.engine), "build", building)
+    if away_for > 2:
+        with pytest.raises(OperationalError):
+            worker.build()
+        return
+    worker.build()
+    assert installation.outcomes(submission_id) == [("build", "released")]
 
 
 def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

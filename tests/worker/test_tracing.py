@@ -189,6 +189,18 @@ with tracing.span("work", None):
 """
 
 
+def test_attributes_of_the_environment_reach_each_span() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment |= {
+        "OTEL_TRACES_EXPORTER": "console",
+        "OTEL_RESOURCE_ATTRIBUTES": "service.name=mine,deployment.environment.name=trial",
+    }
+    argv = [sys.executable, "-c", SCRIPT]
+    printed = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(printed.stdout.partition("\n")[2])["resource"]["attributes"]
+    assert (found["service.name"], found["deployment.environment.name"]) == ("mine", "trial")
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
