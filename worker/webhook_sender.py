@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator import logs
 from runtime.public_transport import Forbidden, Network, PublicTransport
 from runtime.settings import Settings
-from storage.batches.webhooks import Delivery, Webhooks, signature
+from storage.batches.webhooks import Delivery, Webhooks, signature, standard_signature
 from storage.database import DatabaseUnusable, create_engine_for, prepare_database, session_factory
 from worker.heartbeat import HEARTBEAT
 from worker.periodic import Periodic
@@ -128,6 +128,10 @@ class WebhookSender(Periodic):
             "X-Kerneljudge-Batch": delivery.batch_id,
             "X-Kerneljudge-Timestamp": timestamp,
             "X-Kerneljudge-Signature": signature(delivery.secret, timestamp, delivery.body),
+            # The same for receivers that use a library of Standard Webhooks. A batch ends once, so its id is unique.
+            "webhook-id": delivery.batch_id,
+            "webhook-timestamp": timestamp,
+            "webhook-signature": standard_signature(delivery.secret, delivery.batch_id, timestamp, delivery.body),
         }
         try:
             async with asyncio.timeout(self._attempt_s):

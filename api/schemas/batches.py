@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from api.schemas.submissions import DeviceRequirements, Metadata, RulesRequest
 from kerneljudge.records import Baseline, DeviceKind, Precision, TierName, VisibilityName
-from storage.batches.webhooks import InvalidUrl, checked_url
+from storage.batches.webhooks import InvalidUrl, checked_secret, checked_url
 
 __all__ = ["BatchHeader", "BatchRequest"]
 
@@ -46,8 +46,14 @@ class WebhookRequest(BaseModel):
         min_length=8,
         max_length=200,
         description="`X-Kerneljudge-Signature` is `sha256=` and the HMAC-SHA256, by this secret, of "
-        "`X-Kerneljudge-Timestamp`, a full stop and the body.",
+        "`X-Kerneljudge-Timestamp`, a full stop and the body. `webhook-signature` is that of Standard Webhooks, whose "
+        "key a secret with the prefix `whsec_` has in base64.",
     )
+
+    @field_validator("secret")
+    @classmethod
+    def _usable(cls, secret: str) -> str:
+        return checked_secret(secret)
 
     @field_validator("url")
     @classmethod

@@ -6,6 +6,7 @@ postpones that time, and only then makes the attempt. The sender is ``worker.web
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -24,12 +25,13 @@ from storage.metrics.counters import count
 from storage.metrics.metrics import DELIVERIES
 from storage.models import Batch, Webhook
 
-__all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_url", "signature"]
+__all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_secret", "checked_url", "signature", "standard_signature"]
 
 _FIRST_PAUSE: Final = timedelta(seconds=30)
 _LAST_PAUSE: Final = timedelta(hours=1)
 _MAX_ATTEMPTS: Final = 30
 """With these pauses, attempts go on for about a day."""
+_BASE64_FOLLOWS: Final = "whsec_"
 
 
 class InvalidUrl(ValueError):
@@ -66,6 +68,37 @@ def checked_url(url: str) -> str:
 def signature(secret: str, timestamp: str, body: bytes) -> str:
     """Return the signature for the receiver: HMAC-SHA256 over ``timestamp``, a full stop and ``body``."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def standard_signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
+    """Return the signature of Standard Webhooks: HMAC-SHA256 over ``message_id``, ``timestamp`` and ``body``.
+
+    Their key is the secret itself, or the bytes that a secret with the prefix ``whsec_`` has in base64.
+    """
+    try:
+        key = _standard_key(secret)
+    except ValueError:
+        key = secret.encode()  # a batch from before secrets were checked
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def checked_secret(secret: str) -> str:
+    """Return ``secret``, if it can be the key of both signatures. Raises ``ValueError``."""
+    try:
+        key = _standard_key(secret)
+    except ValueError as error:
+        raise ValueError(f"must be base64 after {_BASE64_FOLLOWS}: {error}") from error
+    if not key:
+        raise ValueError(f"must hold a key after {_BASE64_FOLLOWS}")
+    return secret
+
+
+def _standard_key(secret: str) -> bytes:
+    if not secret.startswith(_BASE64_FOLLOWS):
+        return secret.encode()
+    encoded = secret.removeprefix(_BASE64_FOLLOWS)
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
 
 
 class Webhooks:

@@ -158,6 +158,7 @@ def test_of_many_errors_the_first_are_shown_and_all_are_counted(hand: Hand) -> N
         ({"webhook": {"url": "ftp://x/", "secret": "12345678"}}, "webhook.url"),
         ({"webhook": {"url": "file:///etc/passwd", "secret": "12345678"}}, "webhook.url"),
         ({"webhook": {"url": "http://a/", "secret": "short"}}, "webhook.secret"),
+        ({"webhook": {"url": "http://a/", "secret": "whsec_no base64"}}, "webhook.secret"),
     ],
 )
 def test_a_header_out_of_order_refuses_the_batch(

@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 from evaluator.candidates.candidate import Candidate
 from storage.batches.batches import Batches, BatchLine
-from storage.batches.webhooks import InvalidUrl, Webhooks, checked_url
+from storage.batches.webhooks import InvalidUrl, Webhooks, checked_secret, checked_url, standard_signature
 from storage.models import BatchStatus, Webhook
 from storage.submissions.deduplication import Ranks
 from storage.submissions.listing import page_of_submissions
@@ -109,6 +109,9 @@ def test_the_end_of_a_batch_is_told_once_and_signed(install: Install) -> None:
     signed = request.headers["X-Kerneljudge-Timestamp"].encode() + b"." + request.content
     expected = "sha256=" + hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
     assert request.headers["X-Kerneljudge-Signature"] == expected
+    stated = tuple(request.headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+    assert stated[:2] == (batch_id, request.headers["X-Kerneljudge-Timestamp"])
+    assert stated[2] == standard_signature(SECRET, *stated[:2], request.content)
     content: dict[str, Any] = json.loads(request.content)
     assert (content["event"], content["batch"]["id"], content["batch"]["status"]) == (
         "batch.finished",
@@ -118,6 +121,24 @@ def test_the_end_of_a_batch_is_told_once_and_signed(install: Install) -> None:
     assert content["summary"]["overall"]["ungraded"] == 1
     assert SECRET not in request.content.decode()
     assert row(installation, batch_id).delivered_at is not None
+
+
+def test_the_signature_is_that_of_standard_webhooks() -> None:
+    """The first case is the one by which their libraries test themselves."""
+    message, body = ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330"), b'{"test": 2432232314}'
+    encoded = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert standard_signature(f"whsec_{encoded}", *message, body) == expected
+    key = "a key of text"
+    for secret in (key, "whsec_YSBrZXkgb2YgdGV4dA==", "whsec_YSBrZXkgb2YgdGV4dA"):
+        assert standard_signature(checked_secret(secret), *message, body) == standard_signature(key, *message, body)
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_=", "whsec_no base64", "whsec_abcde", "whsec_ä"])
+def test_a_secret_that_says_to_be_base64_is(secret: str) -> None:
+    with pytest.raises(ValueError, match="after whsec_"):
+        checked_secret(secret)
+    assert standard_signature(secret, "id", "0", b"").startswith("v1,")  # as an older batch may have it
 
 
 def test_what_was_not_taken_is_sent_again_after_longer_and_longer_pauses(install: Install) -> None:
