@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 
 from api.server import make_server
@@ -11,7 +12,7 @@ from evaluator import logs
 from evaluator.errors import ProblemError
 from evaluator.problems.loading import load_problems
 from runtime import tracing
-from runtime.settings import InvalidSettings, Settings
+from runtime.settings import InvalidSettings, Settings, misspelt
 from storage.database import DatabaseUnusable, prepare_database
 
 
@@ -21,6 +22,8 @@ def main() -> int:
     try:
         settings = Settings.load()
         logs.configure(settings.log_format, settings.log_level)
+        for line in misspelt(os.environ):
+            logging.getLogger("api").warning("%s", line)
         tracing.configure("kerneljudge-api")
         # The application reads them as well. Reading them here reports a mistake in one line, without a traceback.
         load_problems(settings.problems_dir, settings.extra_problems_dir)

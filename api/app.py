@@ -27,6 +27,7 @@ from api.services.container import Services
 from api.services.rate_limit import AllowanceHeaders
 from runtime.settings import Settings
 from storage.access.quotas import QuotaSpent
+from storage.database import obstacle_of
 from storage.queue.fair_order import QueueFull
 
 __all__ = ["create_app"]
@@ -150,4 +151,4 @@ async def _quota_spent(request: Request, error: Exception) -> Response:
 
 async def _database_away(request: Request, error: Exception) -> Response:
     _log.error("the database cannot be used: %s", error)
-    return await _http_error(request, ServiceUnavailable("the database cannot be reached at the moment"))
+    return await _http_error(request, ServiceUnavailable(obstacle_of(error)))

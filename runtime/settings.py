@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 from collections.abc import Mapping
@@ -19,7 +20,17 @@ from evaluator.devices.discovery import default_build_slots
 from evaluator.logs import LogFormat
 from evaluator.problems.loading import usual_folder
 
-__all__ = ["MEASURE_AGAIN_S", "InvalidSettings", "Settings", "is_loopback"]
+__all__ = ["MEASURE_AGAIN_S", "InvalidSettings", "Settings", "is_loopback", "misspelt"]
+
+_LIKENESS: Final = 0.75
+_OF_OTHERS: Final = frozenset(
+    f"KERNELJUDGE_{name}"
+    for name in (
+        *("API_KEY", "API_MEMORY", "PARENT_FD", "PREPARED_DIR", "PUBLISH", "SCRATCH_SIZE", "SHARE", "STOP_GRACE"),
+        *("URL", "WORKER_MEMORY"),
+    )
+)
+"""Variables of the clients, of the builder and of compose."""
 
 MEASURE_AGAIN_S: Final = (10.0, 60.0, 300.0)
 """The default pauses, in seconds, before an unsettled candidate is measured again.
@@ -233,6 +244,20 @@ class Settings(BaseSettings):
     def scratch_dir(self) -> Path:
         """The folder of temporary files of evaluations."""
         return self.data_dir / "scratch"
+
+
+def misspelt(environment: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable of ``environment`` that is nearly a setting, and is none."""
+    prefix = Settings.model_config["env_prefix"]
+    known = {f"{prefix}{name.upper()}" for name in Settings.model_fields}
+    found = []
+    for name in sorted(environment):
+        if name.startswith(prefix) and name not in known and name not in _OF_OTHERS:
+            names = [each.removeprefix(prefix) for each in known]
+            near = difflib.get_close_matches(name.removeprefix(prefix), names, n=1, cutoff=_LIKENESS)
+            if near:
+                found.append(f"{name} is no setting, and is not used; {prefix}{near[0]} is one")
+    return found
 
 
 def is_loopback(host: str) -> bool:

@@ -34,6 +34,7 @@ __all__ = [
     "alembic_config",
     "create_engine_for",
     "migrate",
+    "obstacle_of",
     "prepare_database",
     "schema_fault",
     "session_factory",
@@ -41,6 +42,14 @@ __all__ = [
 
 BUSY_TIMEOUT_S: Final = 30.0
 _ASKED_AGAIN_S: Final = 1.0
+_OBSTACLES: Final[dict[object, str]] = {
+    **dict.fromkeys((sqlite3.SQLITE_FULL, "53100"), "the disk of the database is full"),
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, "53300", "55P03"), "the database is too busy at the moment"),
+    **dict.fromkeys((sqlite3.SQLITE_READONLY, "25006"), "the database takes no changes at the moment"),
+    "53200": "the machine of the database has no memory left",
+    "57014": "the database took too long for this request",
+}
+"""Words for errors of SQLite, by its code, and of PostgreSQL, by its SQLSTATE."""
 _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
 
 
@@ -132,6 +141,13 @@ def prepare_database(settings: Settings, *, patience_s: float = 0.0) -> None:
             time.sleep(_ASKED_AGAIN_S)
         except DatabaseError as error:
             raise DatabaseUnusable(f"the database is damaged, or is none: {_one_line(error.orig)}") from error
+
+
+def obstacle_of(error: Exception) -> str:
+    """Return the reason, in words for everybody, why a database could not do its work."""
+    original = getattr(error, "orig", None)
+    code = getattr(original, "sqlite_errorcode", None) or getattr(original, "sqlstate", None)
+    return _OBSTACLES.get(code, "the database cannot be reached at the moment")
 
 
 def _one_line(error: object) -> str:

@@ -132,7 +132,7 @@ def test_workers_write_where_the_image_has_its_folders() -> None:
         mounts = {mount["mountPath"]: mount["name"] for mount in container(pods()[name])["volumeMounts"]}
         volumes = {volume["name"]: volume for volume in pods()[name]["spec"]["volumes"]}
         assert set(mounts) == {"/tmp", "/data/scratch", "/data/cache"}
-        assert volumes[mounts["/data/scratch"]]["emptyDir"] == {"medium": "Memory"}
+        assert volumes[mounts["/data/scratch"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
 
 
 def test_a_pod_that_evaluates_has_one_gpu_to_itself() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import signal
 import sys
 from types import FrameType
@@ -10,7 +12,7 @@ from types import FrameType
 from evaluator import logs
 from evaluator.errors import EvaluatorError
 from runtime import tracing
-from runtime.settings import Settings
+from runtime.settings import Settings, misspelt
 from storage.database import DatabaseUnusable, prepare_database
 from storage.queue.celery_app import QUEUES
 from worker.per_device import ALL_DEVICES, devices_for, run_per_device
@@ -38,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         if options.require_sandbox:
             settings = settings.model_copy(update={"require_sandbox": True})
         logs.configure(settings.log_format, settings.log_level)
+        for line in misspelt(os.environ):
+            logging.getLogger("worker").warning("%s", line)
         tracing.configure("kerneljudge-worker")
     except ValueError as error:
         print(f"python -m worker: {error}", file=sys.stderr)

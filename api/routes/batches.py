@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from api.http.errors import Conflict, problems
@@ -36,6 +37,7 @@ STREAMED: Final = (_PATH, NDJSON)
 router = APIRouter(prefix=_PATH, tags=["batches"])
 
 _RECONNECT_MS: Final = 1000
+_PROBLEM_ID: Final = "^[a-z0-9][a-z0-9_]{0,99}$"
 _MAX_PLACE: Final = 2**31 - 1
 _NDJSON_BODY: Final = (
     'A submission on each line, as in `POST /api/v1/submissions`. The first line may be `{"batch": {...}}` instead, '
@@ -115,8 +117,8 @@ def read_summary(
     session: ReadSession,
     viewer: ViewerDep,
     problem: Annotated[
-        list[str] | None,
-        Query(description="Over these problems alone: those without a candidate count as failures."),
+        list[Annotated[str, Field(pattern=_PROBLEM_ID)]] | None,
+        Query(description="Over these problems alone: those without a candidate count as failures.", max_length=5000),
     ] = None,
 ) -> SummaryRecord:
     """Summarize the results so far: fast_p, pass@k and means, by level and by tag."""

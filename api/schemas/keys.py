@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from api.schemas.numbers import WholeNumber
 from kerneljudge.records import ScopeName
 
 __all__ = ["KeyChange", "KeyRequest"]
@@ -21,8 +22,8 @@ class KeyChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    requests_per_min: int | None = Field(default=None, ge=0, le=_MOST)
-    submissions_per_day: int | None = Field(default=None, ge=0, le=_MOST)
+    requests_per_min: WholeNumber | None = Field(default=None, ge=0, le=_MOST)
+    submissions_per_day: WholeNumber | None = Field(default=None, ge=0, le=_MOST)
 
 
 class KeyRequest(KeyChange):
@@ -42,7 +43,7 @@ class KeyRequest(KeyChange):
         description="Whether the key sees the submissions and batches of its client alone, not even others' public "
         "ones. For agents under test, each with a client of its own.",
     )
-    expires_in_days: int | None = Field(default=None, ge=1, le=36500, description="Left out: never.")
+    expires_in_days: WholeNumber | None = Field(default=None, ge=1, le=36500, description="Left out: never.")
 
     @model_validator(mode="after")
     def _checked(self) -> Self:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas.numbers import WholeNumber
 from api.schemas.submissions import RulesRequest, ToleranceRequest
 from kerneljudge.records import Precision
 
@@ -36,7 +37,7 @@ class ReferenceTable(_Table):
     row_independent: bool = Field(
         default=False, description="Whether rows do not influence each other, so that slices of rows save memory."
     )
-    whole_inputs: list[int] = Field(
+    whole_inputs: list[WholeNumber] = Field(
         default=[], max_length=64, description="Arguments of `forward` that each slice of rows needs as a whole."
     )
     pooled: Literal["", "mean", "sum"] = Field(

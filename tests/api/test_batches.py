@@ -89,6 +89,7 @@ def test_a_batch_goes_from_lines_to_results_and_a_summary(settings: Settings, pr
         assert done["summary"]["by_level"]["1"]["solved"] == 1
         over_two = http.get(record["links"]["summary"], params={"problem": ["relu", "softmax"]}).json()
         assert (over_two["overall"]["fast_p"]["1"], over_two["missing"]) == (0.5, ["softmax"])
+        assert_problem(http.get(record["links"]["summary"], params={"problem": "any\ntext"}), 422)
         one_of_two = {"low": pytest.approx(0.0945, abs=1e-4), "high": pytest.approx(0.9055, abs=1e-4), "level": 0.95}
         assert over_two["overall"]["fast_p_interval"]["1"] == one_of_two
         # Two of three candidates of one of two problems are right: 1/3 and 0, which vary less than a share.

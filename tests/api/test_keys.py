@@ -10,10 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.app import create_app
 from api.http.errors import TooManyRequests
+from api.schemas.keys import KeyChange
 from api.services.container import Services
 from api.services.rate_limit import Meter
 from runtime.settings import Settings
@@ -42,6 +44,14 @@ def keys(transport: AppTransport, services: Services) -> Keyring:
 
 def submit(http: httpx.Client, headers: dict[str, str], **changes: object) -> httpx.Response:
     return http.post("/api/v1/submissions", json={**CODE, **changes}, headers=headers)
+
+
+def test_a_whole_number_may_be_written_with_a_fraction_of_zero() -> None:
+    """JSON Schema calls it an integer, and so does the API's document."""
+    assert KeyChange.model_validate({"requests_per_min": 37976.0}).requests_per_min == 37976
+    for wrong in (37976.5, True, "5", float("inf")):
+        with pytest.raises(ValidationError):
+            KeyChange.model_validate({"requests_per_min": wrong})
 
 
 def test_without_a_key_one_reads_and_hands_nothing_in(http: httpx.Client) -> None:

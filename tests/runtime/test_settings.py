@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from runtime.settings import InvalidSettings, Settings
+from runtime.settings import InvalidSettings, Settings, misspelt
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_everything_lives_below_the_data_folder_by_default(tmp_path: Path) -> None:
@@ -122,6 +125,18 @@ def test_a_value_that_cannot_be_used_is_named_in_one_line(
     assert str(given.value) == str(inherited.value)
     assert reason in str(given.value)
     assert "\n" not in str(given.value)
+
+
+def test_a_variable_that_is_nearly_a_setting_is_named() -> None:
+    given = {"KERNELJUDGE_LEASES_S": "9", "KERNELJUDGE_MAX_QUEUE": "9", "KERNELJUDGE_API_SERVICE_HOST": "10.0.0.1"}
+    assert misspelt(given) == [
+        "KERNELJUDGE_LEASES_S is no setting, and is not used; KERNELJUDGE_LEASE_S is one",
+        "KERNELJUDGE_MAX_QUEUE is no setting, and is not used; KERNELJUDGE_MAX_QUEUED is one",
+    ]
+    assert misspelt({f"KERNELJUDGE_{name.upper()}": "" for name in Settings.model_fields}) == []
+    # Clients, the builder and compose have variables as well.
+    used = re.findall(r"KERNELJUDGE_[A-Z_]*[A-Z]", (ROOT / "docker-compose.yml").read_text())
+    assert misspelt(dict.fromkeys([*used, "KERNELJUDGE_API_KEY", "KERNELJUDGE_PARENT_FD"], "")) == []
 
 
 def test_the_store_that_machines_share_is_reached_by_the_usual_variables(monkeypatch: pytest.MonkeyPatch) -> None:

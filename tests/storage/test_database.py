@@ -29,6 +29,7 @@ from storage.database import (
     alembic_config,
     create_engine_for,
     migrate,
+    obstacle_of,
     prepare_database,
     session_factory,
 )
@@ -97,6 +98,20 @@ def test_no_process_shows_a_traceback_of_a_database_that_is_none(tmp_path: Path,
     assert ended.returncode == 3
     assert ended.stderr.strip().splitlines()[-1].endswith("file is not a database")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_full_disk_is_not_called_an_unreachable_database(engine: Engine) -> None:
+    fill = "DO $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = '53100'; END $$"
+    with engine.begin() as connection:
+        if engine.dialect.name == "sqlite":
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            fill = "CREATE TABLE large AS SELECT randomblob(1000000) AS content"
+        with pytest.raises(DBAPIError) as failed:
+            connection.exec_driver_sql(fill)
+        connection.rollback()
+    assert obstacle_of(failed.value) == "the disk of the database is full"
+    assert obstacle_of(ValueError()) == "the database cannot be reached at the moment"
 
 
 def test_several_processes_may_migrate_at_once(empty_settings: Settings) -> None:
