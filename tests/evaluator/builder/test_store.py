@@ -201,7 +201,9 @@ def test_a_machine_without_a_compiler_loads_what_another_has_built(server: Objec
     source += "PyMODINIT_FUNC PyInit_one() { return PyModule_Create(&m); }\n"
     request = BuildRequest(name="one", cpp_sources=(source,), no_implicit_headers=True)
     never = threading.Event()
-    builder = _builder(tmp_path / "build", server.address(), os.environ["PATH"])
+    # Ninja lies beside the interpreter, and need not be on this process's path.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    builder = _builder(tmp_path / "build", server.address(), path)
     built, cached = builder.build(request, 250.0, never)
     assert isinstance(built, Artifact), built
     assert not cached
