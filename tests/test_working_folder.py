@@ -43,7 +43,7 @@ class ModelNew:
 """Without torch's headers, which take a minute to read."""
 _RELU = ("-p", "relu", "--device", "cpu", "--size", "smoke", "--tier", "check")
 """What takes the least time: it is about what is imported."""
-_WAYS = (["-m", "kerneljudge"], ["script"])
+_WAYS = (["-m", "kerneljudge"], ["-m", "kerneljudge_server"], ["script"])
 
 
 class WorkingFolder:
