@@ -42,8 +42,10 @@ COPY docker ./docker
 FROM slim AS api
 RUN python docker/requirements.py torch ninja numpy setuptools > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
+# Not the user of the workers: the kernel counts some things by user, and a candidate may use these up.
+RUN useradd --uid 10002 --create-home kerneljudge-api
 COPY --from=sources / ./
-USER 10001
+USER 10002
 ENV KERNELJUDGE_HOST=0.0.0.0 KERNELJUDGE_PORT=8000
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \

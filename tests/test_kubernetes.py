@@ -105,8 +105,8 @@ def test_what_selects_pods_selects_its_own() -> None:
 
 
 def test_nothing_runs_as_root_writes_to_its_root_or_gets_more_rights() -> None:
-    uid = int(nearest(dockerfile()[1], "api", "USER"))
     for name, pod in pods().items():
+        uid = int(nearest(dockerfile()[1], name if name in WORKERS else "api", "USER"))
         ours, confined = pod["spec"]["securityContext"], container(pod)["securityContext"]
         assert ours["runAsNonRoot"], name
         assert ours["runAsUser"] == (999 if name in SERVERS else uid), name
@@ -125,6 +125,13 @@ def test_only_workers_have_what_the_sandbox_needs() -> None:
         proc = container(pod)["securityContext"].get("procMount", "Default")
         expected = (("Unconfined", False), "Unmasked") if name in WORKERS else (("RuntimeDefault", True), "Default")
         assert (profiles, proc) == expected, name
+
+
+def test_what_runs_candidates_has_a_user_of_its_own() -> None:
+    """The kernel counts some things by user, such as watches of epoll sets, and a candidate may use these up."""
+    users = {name: pod["spec"]["securityContext"]["runAsUser"] for name, pod in pods().items()}
+    assert {users[name] for name in WORKERS} == {10001}
+    assert {users[name] for name in ("api", "webhook-sender", "migrate")} == {10002}
 
 
 def test_workers_write_where_the_image_has_its_folders() -> None:
