@@ -27,7 +27,7 @@ from api.services.container import Services
 from api.services.rate_limit import AllowanceHeaders
 from runtime.settings import Settings
 from storage.access.quotas import QuotaSpent
-from storage.database import obstacle_of
+from storage.database import DatabaseUnusable, obstacle_of
 from storage.queue.fair_order import QueueFull
 
 __all__ = ["create_app"]
@@ -90,6 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid_request)
     for fault in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(fault, _database_away)
+    app.add_exception_handler(DatabaseUnusable, _database_away)
     app.add_exception_handler(QueueFull, _queue_full)
     app.add_exception_handler(QuotaSpent, _quota_spent)
     # The middleware that is added last is the outermost.
@@ -151,4 +152,5 @@ async def _quota_spent(request: Request, error: Exception) -> Response:
 
 async def _database_away(request: Request, error: Exception) -> Response:
     _log.error("the database cannot be used: %s", error)
-    return await _http_error(request, ServiceUnavailable(obstacle_of(error)))
+    reason = str(error) if isinstance(error, DatabaseUnusable) else obstacle_of(error)
+    return await _http_error(request, ServiceUnavailable(reason))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,12 +38,14 @@ __all__ = [
     "migrate",
     "obstacle_of",
     "prepare_database",
+    "refuse_foreign_schema",
     "schema_fault",
     "session_factory",
 ]
 
 BUSY_TIMEOUT_S: Final = 30.0
 _ASKED_AGAIN_S: Final = 1.0
+_VERSION_READ_S: Final = 5.0
 _OBSTACLES: Final[dict[object, str]] = {
     **dict.fromkeys((sqlite3.SQLITE_FULL, "53100"), "the disk of the database is full"),
     **dict.fromkeys((sqlite3.SQLITE_BUSY, "53300", "55P03"), "the database is too busy at the moment"),
@@ -182,8 +186,37 @@ def _refuse_newer(connection: Connection, config: Config) -> None:
 
 def schema_fault(session: Session) -> str | None:
     """Return the fault of the schema's version; ``None`` where it is the version that this code needs."""
-    context = MigrationContext.configure(session.connection())
-    found, needed = context.get_current_revision(), ScriptDirectory.from_config(alembic_config()).get_current_head()
+    return _schema_fault(session.connection(), _needed_version())
+
+
+def refuse_foreign_schema(sessions: sessionmaker[Session]) -> None:
+    """Make each transaction of ``sessions`` raise ``DatabaseUnusable`` where the schema is of another version.
+
+    A process that goes on while another one upgrades the schema would write rows as it knows them. The version is read
+    every few seconds.
+    """
+    needed, lock = _needed_version(), threading.Lock()
+    looked_at, fault = -math.inf, None
+
+    def begun(_session: Session, _transaction: object, connection: Connection) -> None:
+        nonlocal looked_at, fault
+        with lock:
+            due = time.monotonic() - looked_at >= _VERSION_READ_S
+            looked_at = time.monotonic() if due else looked_at
+        if due:
+            fault = _schema_fault(connection, needed)
+        if fault is not None:
+            raise DatabaseUnusable(fault)
+
+    event.listen(sessions, "after_begin", begun)
+
+
+def _needed_version() -> str | None:
+    return ScriptDirectory.from_config(alembic_config()).get_current_head()
+
+
+def _schema_fault(connection: Connection, needed: str | None) -> str | None:
+    found = MigrationContext.configure(connection).get_current_revision()
     return None if found == needed else f"the schema is at version {found or 'none'}, and {needed} is needed"
 
 

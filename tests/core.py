@@ -79,6 +79,8 @@ _SLOW = (
     "tests/redteam/test_timed_mutations.py",
     "tests/serve/",
     "tests/storage/grading/test_claims.py::test_of_many_processes_exactly_one_claims",
+    "tests/storage/test_database.py::test_a_server_that_starts_meanwhile_is_waited_for",
+    "tests/storage/test_database.py::test_no_process_shows_a_traceback_of_a_database_that_is_none",
     "tests/storage/test_postgresql.py::test_a_server_that_comes_back_is_used_again",
     "tests/storage/test_postgresql.py::test_who_connects_to_a_silent_server_fails_in_seconds_and_then_at_once",
     "tests/storage/queue/test_fair_order.py::test_who_is_far_from_his_turn_does_not_go_before_it",

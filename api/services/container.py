@@ -20,7 +20,7 @@ from evaluator.problems.loading import load_problems
 from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.access.visibility import Viewer
-from storage.database import CommitMark, create_engine_for, migrate, session_factory
+from storage.database import CommitMark, create_engine_for, migrate, refuse_foreign_schema, session_factory
 from storage.problems import sync_problems
 from storage.queue.celery_app import make_celery, notify_after_commit
 
@@ -50,6 +50,7 @@ class Services:
         self.settings = settings
         self.engine = create_engine_for(settings)
         self.sessions = session_factory(self.engine)
+        refuse_foreign_schema(self.sessions)
         self.read_engine = create_engine_for(settings, read_only=True)
         self.readers = session_factory(self.read_engine, read_only=True)
         self.celery = make_celery(settings, patient=False)

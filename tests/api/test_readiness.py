@@ -42,6 +42,26 @@ def test_a_schema_of_another_version_is_not_ready(settings: Settings) -> None:
         assert reasons(http) == {"database": f"the schema is at version 0001, and {needed} is needed"}
 
 
+def test_nothing_is_taken_while_the_schema_is_of_another_version(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.database._VERSION_READ_S", 0.0)
+    app = create_app(settings)
+    body = {"problem": "relu", "device": "cpu", "code": "class ModelNew: pass"}
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+        assert http.post("/api/v1/submissions", json=body).status_code == 202
+        with app.state.services.engine.begin() as connection:
+            needed = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        refused = assert_problem(http.post("/api/v1/submissions", json=body), 503)
+        assert refused["detail"] == f"the schema is at version 9999, and {needed} is needed"
+        assert_problem(http.post("/api/v1/batches", json={"submissions": [body]}), 503)
+        assert len(http.get("/api/v1/submissions").json()["items"]) == 1
+        with app.state.services.engine.begin() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :needed"), {"needed": needed})
+        assert http.post("/api/v1/submissions", json=body).status_code == 202
+
+
 def test_a_broker_that_is_away_is_named_without_its_address_and_requests_are_answered(tmp_path: Path) -> None:
     port = free_port()
     settings = Settings(
