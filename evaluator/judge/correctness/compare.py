@@ -17,6 +17,7 @@ from typing import Final
 
 import torch
 
+from evaluator.judge.correctness.evidence.mismatch import Evidence
 from evaluator.judge.correctness.fused_kernels import SliceErrors, kernels
 from evaluator.judge.correctness.limits import (
     ElementLimits,
@@ -29,7 +30,6 @@ from evaluator.judge.correctness.limits import (
     widened_few,
     with_terms,
 )
-from evaluator.judge.correctness.mismatch import Evidence
 from evaluator.judge.correctness.nonfinite import MaskedTensors, mask_nonfinite
 from evaluator.problems.problem import Tolerance
 

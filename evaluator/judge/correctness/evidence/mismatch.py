@@ -3,6 +3,9 @@
 ``Evidence`` takes in the slices of one failing tensor, one at a time, and keeps little: counts for each index along
 each dimension, sums over the wrong elements, a sample of them, and the worst. It decides nothing, and is not computed
 for a tensor that is right. Patterns are guesses that fit the counts; where none fits, none is named.
+
+Every wrong element is counted where it is. Of a large tensor, values are looked at in some pieces alone: otherwise a
+wrong answer would cost many times as much as a right one.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.judge.correctness.error_locations import ErrorSpread, Pattern
+from evaluator.judge.correctness.evidence.error_locations import ErrorSpread, Pattern
 
 __all__ = ["Evidence", "Pattern"]
 
-_PIECE: Final = 2**20
-"""The number of elements that are examined at once, which bounds the memory."""
+_PIECE: Final = {"cpu": 2**20, "cuda": 2**24}
+"""The number of elements that are examined at once, which bounds the memory. A piece takes a hundred launches."""
+_EXAMINED: Final = 2**26
+"""The values of about so many elements are looked at, in every n-th piece of those with errors."""
 _WORST: Final = 8
 _SAMPLE_OF_SLICE: Final = 1024
 _SAMPLE: Final = 2**15
@@ -79,6 +84,9 @@ class Evidence:
         self._shape = shape
         self._dtype = dtype
         self._elements = math.prod(shape)
+        self._every = max(1, math.ceil(self._elements / _EXAMINED))
+        self._wrong_pieces = self._looked_at = self._examined = 0
+        """The number of elements in the pieces that were looked at, and that of the wrong ones among them."""
         self._spread = ErrorSpread(shape)
         self._words: dict[int, tuple[int, int]] = {}
         self._sums: dict[str, float] = {}
@@ -103,21 +111,31 @@ class Evidence:
         got, wanted = actual.reshape(-1), expected.reshape(-1)
         allowed = torch.zeros((), dtype=torch.float64, device=got.device) if limit is None else limit.reshape(-1)
         allowed = allowed.expand(wanted.shape)
-        quota = max(_FEW, _SAMPLE_OF_SLICE // (1 + got.numel() // _PIECE))
-        for begin in range(0, got.numel(), _PIECE):
-            piece = slice(begin, begin + _PIECE)
+        step = _PIECE[got.device.type]
+        quota = max(_FEW, _SAMPLE_OF_SLICE // (1 + got.numel() // step))
+        for begin in range(0, got.numel(), step):
+            piece = slice(begin, begin + step)
             raw, values, exact = got[piece], got[piece].double(), wanted[piece].double()
             error = (values - exact).abs_()
             wrong = raw != wanted[piece] if limit is None else ~(error <= allowed[piece])
-            finite = torch.isfinite(values) & torch.isfinite(exact)
-            self._sum("square_error", error[finite].square())
-            self._sum("square_expected", exact[torch.isfinite(exact)].square())
+            close = self._wrong_pieces % self._every == 0
+            if close:
+                finite = torch.isfinite(values) & torch.isfinite(exact)
+                self._sum("square_error", error[finite].square())
+                self._sum("square_expected", exact[torch.isfinite(exact)].square())
+                self._looked_at += raw.numel()
             at = wrong.nonzero().view(-1)
             if not at.numel():
                 continue
+            self._wrong_pieces += 1
             self._spread.count(at + (offset + begin))
-            self._measure(raw[at], values[at], exact[at], error[at], at + (offset + begin))
+            self._sum("nan", torch.isnan(values[at]))
+            self._sum("infinite", torch.isinf(values[at]))
             self._keep_worst(values[at], exact[at], error[at], allowed[piece][at], at + (offset + begin))
+            if not close:
+                continue
+            self._examined += at.numel()
+            self._measure(raw[at], values[at], exact[at], error[at], at + (offset + begin))
             chosen = at[torch.linspace(0, at.numel() - 1, min(quota, at.numel()), device=at.device).long()]
             self._take_sample(values[chosen], exact[chosen], allowed[piece][chosen])
             self._test_guesses(values[chosen], chosen + begin, wanted, allowed, offset)
@@ -160,8 +178,6 @@ class Evidence:
         error: torch.Tensor,
         places: torch.Tensor,
     ) -> None:
-        self._sum("nan", torch.isnan(got))
-        self._sum("infinite", torch.isinf(got))
         self._sum("zeros", got == 0)
         self._note_words(raw, places)
         for kind, rounded in _roundings(raw).items():
@@ -272,11 +288,11 @@ class Evidence:
         return Pattern(code, f"every wrong element is {kind}{kept}")
 
     def _one_value(self) -> Pattern | None:
-        if self._number("zeros") == self.wrong:
+        if self._number("zeros") == self._examined:
             return Pattern("zeros", "every wrong element is zero, as if it had been left out or masked away")
         words = set(self._words.values())
         of_word = _WORD_BYTES // self._dtype.itemsize
-        if self.wrong >= _FEW * of_word and all(low == high for low, high in words):
+        if self._examined >= _FEW * of_word and all(low == high for low, high in words):
             if len(words) > 1:
                 return Pattern(
                     "never_written", "every wrong element has what the buffer was filled with before the call: nothing "
@@ -286,11 +302,11 @@ class Evidence:
         return None
 
     def _factor_or_offset(self) -> Pattern | None:
-        if self.wrong < _FEW or self._number("count") < self.wrong or not self._sums["expected2"]:
+        if self._examined < _FEW or self._number("count") < self._examined or not self._sums["expected2"]:
             return None
         got, expected, allowed = torch.cat(self._sample, dim=1)
         factor = self._sums["product"] / self._sums["expected2"]
-        offset = self._sums["difference"] / self.wrong
+        offset = self._sums["difference"] / self._examined
 
         def fits(guess: torch.Tensor, widened: float) -> bool:
             left = (got - guess).abs()
@@ -327,19 +343,19 @@ class Evidence:
         if self._dtype is not torch.float32 or self.wrong < _FEW:
             return None
         for kind, (most, name) in _ROUNDED.items():
-            if self._number(kind) == self.wrong and self._largest_relative <= 2 * most:
+            if self._number(kind) == self._examined and self._largest_relative <= 2 * most:
                 return Pattern("reduced_precision", f"every wrong element is rounded to {name}")
         return None
 
     def _permuted(self) -> Pattern | None:
         """Return a pattern where the sums of the first three powers agree, and the elements do not."""
         sums = self._sums
-        if self.wrong < _FEW**2 or self._number("count") < self.wrong or not sums["expected2"]:
+        if self._examined < _FEW**2 or self._number("count") < self._examined or not sums["expected2"]:
             return None
         if sums["square_difference"] < _FAR * sums["expected2"]:
             return None
         if self._dtype.is_floating_point:
-            close = max(1e-6, 4 * torch.finfo(self._dtype).eps / math.sqrt(self.wrong))
+            close = max(1e-6, 4 * torch.finfo(self._dtype).eps / math.sqrt(self._examined))
         else:
             close = 0.0
         for power in (1, 2, 3):
@@ -351,17 +367,17 @@ class Evidence:
         """Return a pattern where errors are everywhere, without a direction except towards zero, and none is much
         larger than the others."""
         sums = self._sums
-        if self._dtype is not torch.float32 or self._number("count") < self.wrong or not sums["square_expected"]:
+        if self._dtype is not torch.float32 or self._number("count") < self._examined or not sums["square_expected"]:
             return None
         share = math.sqrt(sums["square_error"] / sums["square_expected"])
-        typical = math.sqrt(sums["square_error"] / self._elements)
+        typical = math.sqrt(sums["square_error"] / self._looked_at)
         # Cutting off instead of rounding has a direction: towards zero, as one factor for all.
         factor = sums["product"] / sums["expected2"] if sums["expected2"] else 1.0
         towards_zero = 0.0 < 1.0 - factor <= _SHRUNK * share
-        bias = abs(sums["difference"] + (1.0 - factor) * sums["expected1"] * towards_zero) / self.wrong
-        if self._largest_error > _WORST_OF_NOISE * typical or self.wrong < _FEW**2:
+        bias = abs(sums["difference"] + (1.0 - factor) * sums["expected1"] * towards_zero) / self._examined
+        if self._largest_error > _WORST_OF_NOISE * typical or self._examined < _FEW**2:
             return None
-        if bias > _BIAS_OF_NOISE * math.sqrt(sums["square_difference"] / self.wrong):
+        if bias > _BIAS_OF_NOISE * math.sqrt(sums["square_difference"] / self._examined):
             return None
         for (low, high), bits, name in (
             (_TF32_NOISE, 11, "TF32 or float16 (Triton's tl.dot uses TF32 unless input_precision is 'ieee')"),

@@ -15,9 +15,9 @@ from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.judge.correctness import mismatch
 from evaluator.judge.correctness.compare import Tally, compare_slice
-from evaluator.judge.correctness.mismatch import Evidence
+from evaluator.judge.correctness.evidence import mismatch
+from evaluator.judge.correctness.evidence.mismatch import Evidence
 from evaluator.problems.problem import Problem, Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
@@ -282,8 +282,38 @@ def test_nothing_depends_on_how_much_is_looked_at_in_one_go(monkeypatch: pytest.
     expected = _random(50, 40)
     actual = _changed(expected, lambda t: t[:, 1::4].mul_(3))
     whole = _examined(actual, expected).describe("x", "signed")
-    monkeypatch.setattr(mismatch, "_PIECE", 77)
+    monkeypatch.setitem(mismatch._PIECE, "cpu", 77)
     assert _examined(actual, expected).describe("x", "signed") == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [
+        (lambda t: t[90:].zero_(), ["zeros", "tail"]),
+        (lambda t: t[:, 1::4].mul_(3), ["factor", "every_nth"]),
+        (lambda t: t.add_(0.25), ["offset"]),
+        (lambda t: t.fill_(math.nan), ["nan"]),
+        (lambda t: t[99].fill_(math.inf), ["infinite", "tail"]),
+        (lambda t: t.copy_(t.roll(1, 0)), ["shifted"]),
+        (lambda t: t.copy_(t.bfloat16()), ["reduced_precision"]),
+    ],
+)
+@pytest.mark.parametrize("rows", [None, 30])
+def test_every_wrong_element_of_a_large_tensor_counts_and_some_are_looked_at(
+    change: Callable[[torch.Tensor], object], codes: list[str], rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = 5 + _random(100, 40)
+    actual = _changed(expected, change)
+    whole = _examined(actual, expected, rows).describe("x", "signed")
+    monkeypatch.setitem(mismatch._PIECE, "cpu", 77)
+    monkeypatch.setattr(mismatch, "_EXAMINED", 800)
+    found = _examined(actual, expected, rows)
+    assert [pattern.code for pattern in found.patterns()] == codes
+    described = found.describe("x", "signed")
+    for name in ("wrong", "nan", "infinite"):
+        assert described[name] == whole[name]
+    assert [each["error"] for each in described["worst"]] == [each["error"] for each in whole["worst"]]
+    assert found._examined < found.wrong or found.wrong <= 77
 
 
 def test_the_sample_does_not_grow_with_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:

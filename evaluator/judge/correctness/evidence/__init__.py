@@ -1,0 +1,1 @@
+"""What is wrong about a tensor: the places, sizes and patterns of its errors."""
