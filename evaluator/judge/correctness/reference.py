@@ -7,7 +7,7 @@ import copy
 import re
 import secrets
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
@@ -76,6 +76,10 @@ _CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, .
 twice takes long."""
 _ROUNDS: Final[set[tuple[str, str, str]]] = set()
 """The problems, by version and size, whose function is found to include rounding."""
+_SIGNATURES: Final[dict[tuple[Hashable, ...], Signature]] = {}
+"""Signatures, by all that they depend on: a recurrence of a thousand steps takes seconds without computing anything.
+The latest ones are kept."""
+_MOST_SIGNATURES: Final = 256
 _CAST_CHECKS: Final = 6
 """The number of inputs in an evaluation on which this is tested."""
 _OTHERWISE: Final = 0.25
@@ -100,13 +104,13 @@ class Reference:
     """One problem at one size and precision on one device."""
 
     def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
+        self._problem, self._size = problem, size
         self._module = _execute(problem, size)
         self._casts = _CASTS.search(problem.source) is not None
         self._cast_checks = _CAST_CHECKS if self._casts else 0
         self._asks_limits = "finfo" in problem.source and _NAMES_DOUBLE.search(problem.source) is None
         self._device = device.torch_device
         self._dtype: torch.dtype = getattr(torch, precision)
-        self._whole_inputs, self._pooled = problem.whole_inputs, problem.pooled
         self._model: torch.nn.Module | None = None
         self._model64: torch.nn.Module | None = None
         self._problem_key = (problem.id, problem.version, size)
@@ -119,7 +123,11 @@ class Reference:
         # inputs, and the model may need them unchanged for its weights.
         with SECRET_SEEDS.held(secrets.randbits(63)):
             self.get_inputs: Callable[[], Sequence[Any]] = _execute(problem, size).get_inputs
-        self.signature = self._find_signature()
+        known = problem.sized_source(size), precision, problem.whole_inputs, problem.pooled
+        signature = _SIGNATURES.pop(known, None) or self._find_signature()
+        while len(_SIGNATURES) >= _MOST_SIGNATURES:
+            del _SIGNATURES[next(iter(_SIGNATURES))]
+        self.signature = _SIGNATURES[known] = signature
 
     def construct(self, seed: int, processors: frozenset[int]) -> None:
         """Build the model as the runners do: on the CPU, under ``seed``, then moved. It uses their ``processors``, with
@@ -397,9 +405,9 @@ class Reference:
             whole_inputs=frozenset(
                 sum(isinstance(before, torch.Tensor) for before in arguments[:place])
                 for place, value in enumerate(arguments)
-                if place in self._whole_inputs and isinstance(value, torch.Tensor)
+                if place in self._problem.whole_inputs and isinstance(value, torch.Tensor)
             ),
-            pooled=self._pooled,
+            pooled=self._problem.pooled,
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:
@@ -414,15 +422,17 @@ class Reference:
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
         """Return the model and its arguments on the meta device, in the problem's precision; floating-point arguments
         require gradients. Raises the errors of the reference."""
+        # Generators of the source are left as the runners find them.
+        module = _execute(self._problem, self._size)
         with torch.device("meta"):
-            values = list(self._module.get_inputs())
+            values = list(module.get_inputs())
             try:
-                model: torch.nn.Module | None = self._module.Model(*self._module.get_init_inputs())
+                model: torch.nn.Module | None = module.Model(*module.get_init_inputs())
             except (RuntimeError, NotImplementedError):
                 model = None
         if model is None:
             # A constructor may read values, which do not exist on the meta device.
-            model = self._module.Model(*self._module.get_init_inputs()).to("meta")
+            model = module.Model(*module.get_init_inputs()).to("meta")
             assert isinstance(model, torch.nn.Module)
         if self._dtype is not torch.float32:
             model = model.to(self._dtype)
