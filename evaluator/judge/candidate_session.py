@@ -18,7 +18,9 @@ from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.feedback.weight_words import listed, sentences_about
 from evaluator.judge.correctness.commitment import same_bits
+from evaluator.judge.correctness.native_standard import NativeErrors
 from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.correctness.tallies import output_tallies
 from evaluator.judge.correctness.tolerances import Tolerances
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.device import Device
@@ -112,7 +114,7 @@ class SessionContext:
     - ``candidates``: their number.
     - ``warmup``: inputs of calls that are not compared. ``recycled``: inputs of the latest two calls that had new ones.
     - ``precheck_inputs``: the inputs that prechecks write.
-    - ``baseline_ms``: the time that the baseline reported for each call, by mode.
+    - ``baseline_ms``: the time that the baseline reported for each call, by mode. ``native_errors``: from all trials.
     """
 
     problem: Problem
@@ -139,6 +141,7 @@ class SessionContext:
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)
     """Other values of the constants of the reference's construction, once it is constructed."""
+    native_errors: NativeErrors = field(default_factory=NativeErrors)
     repeats: Mapping[str, list[str]] = field(default_factory=dict)
     """Inputs that are the same in every draw: those that the judge ``varied``, and those that are the ``same`` or
     ``related`` in every call. Empty groups are left out."""
@@ -271,6 +274,7 @@ class SessionContext:
             self.device.generator,
             self.device.slice_elements if self.problem.in_slices else None,
             usual,
+            self.native_errors,
         )
 
     def new_caller(self, candidate: Participant, verifier: Verifier) -> Caller:
@@ -364,7 +368,7 @@ class CandidateSession:
             lambda message, share: report("sampling", message, share),
             share_of_time=1 / common.candidates,
         )
-        self._output_names = {tally.name for tally in self._verifier.output_tallies()}
+        self._output_names = {tally.name for tally in output_tallies(common.reference.signature.outputs)}
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )

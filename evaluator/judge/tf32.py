@@ -10,7 +10,6 @@ depend on the kernels that cuDNN chooses.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from statistics import median
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_map_only
 from evaluator.config import EvalConfig
 from evaluator.judge.candidate_session import SessionContext
 from evaluator.judge.correctness.limits import scale_of
+from evaluator.judge.correctness.native_standard import without_tf32
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.judge.correctness.reference import GradientSlice, Reference
 from evaluator.judge.correctness.tolerances import SettledTolerance, Tolerances
@@ -122,7 +122,7 @@ def _tf32_errors(
     """Return the relative errors of the outputs, and the median of those of the gradients."""
     values, upstream = draw_call(reference.signature, source, Variant.AS_WRITTEN, cut, gradients=gradients)
     given = cloned(values)
-    with _without_tf32():
+    with without_tf32():
         exact = _native(reference, values, upstream)
         with _RoundedOperands():  # type: ignore[no-untyped-call]
             rounded = _native(reference, given, upstream)
@@ -141,16 +141,6 @@ def _errors(exact: Sequence[torch.Tensor | None], rounded: Sequence[torch.Tensor
     for one, other in zip(exact, rounded, strict=True):
         if one is not None and other is not None:
             yield relative_error(one.double(), other.double()) if one.is_floating_point() else 0.0
-
-
-@contextlib.contextmanager
-def _without_tf32() -> Iterator[None]:
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def _at_least(stated: Tolerance, error: float) -> Tolerance:

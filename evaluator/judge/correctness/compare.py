@@ -31,6 +31,7 @@ from evaluator.judge.correctness.limits import (
     with_terms,
 )
 from evaluator.judge.correctness.nonfinite import MaskedTensors, mask_nonfinite
+from evaluator.judge.correctness.tolerances import rounding_step
 from evaluator.problems.problem import Tolerance
 
 __all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_unwidened"]
@@ -380,7 +381,7 @@ def _limits(
 ) -> ElementLimits:
     limits = usual_limits(settled.expected, tolerance, settled.actual.dtype)
     if terms is not None:
-        limits = with_terms(limits, settled.expected, terms, tolerance, torch.finfo(settled.actual.dtype).eps)
+        limits = with_terms(limits, settled.expected, terms, tolerance, rounding_step(tolerance, settled.actual.dtype))
     if sensitivity is not None:
         limits.limit.add_(sensitivity.nan_to_num(nan=0.0, posinf=math.inf))
     return limits

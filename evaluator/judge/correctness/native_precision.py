@@ -15,7 +15,7 @@ import torch
 from evaluator.judge.correctness.reference import GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import accumulate
 
-__all__ = ["NativeGradients", "Own", "further_off"]
+__all__ = ["NativeGradients", "Own", "further_off", "input_gradient_of"]
 
 Own = Callable[[], torch.Tensor]
 """A function that computes one tensor on demand."""
@@ -58,6 +58,12 @@ class NativeGradients:
             accumulate(self._weights, found.weights)
             self._summed.add(number)
         return found
+
+
+def input_gradient_of(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
+    """Return the native-precision gradient of input ``index``; ``exact``, where it has none."""
+    found = own().inputs[index]
+    return exact if found is None else found
 
 
 def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:

@@ -10,26 +10,32 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.dtypes import coarsest
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.commitment import Commitment, Commitments
 from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
 from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
 from evaluator.judge.correctness.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms
-from evaluator.judge.correctness.native_precision import NativeGradients, Own, further_off
+from evaluator.judge.correctness.native_precision import NativeGradients, Own, further_off, input_gradient_of
+from evaluator.judge.correctness.native_standard import NativeErrors, NativeStandard
 from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.judge.correctness.overflow import undetermined_where_lost
 from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.correctness.steps import Steps
-from evaluator.judge.correctness.tolerances import Tolerances, tolerance_of
+from evaluator.judge.correctness.tallies import (
+    CallTallies,
+    gradient_name,
+    output_tallies,
+    tolerances_by_tensor,
+)
+from evaluator.judge.correctness.tolerances import Tolerances, rounding_step
 from evaluator.judge.inputs.drawing import Variant
 from evaluator.judge.pooled_outputs import PooledOutputs
 from evaluator.judge.signature import Signature
 from evaluator.problems.problem import Tolerance
 from evaluator.protocol.control_page import CallReport
-from evaluator.protocol.shared_memory import Block, TensorSpec
+from evaluator.protocol.shared_memory import Block
 
 __all__ = ["CallFindings", "ExpectedDeviations", "Verifier"]
 
@@ -81,6 +87,7 @@ class Verifier:
         new_generator: Callable[[], torch.Generator],
         slice_elements: int | None,
         usual: ExpectedDeviations | None = None,
+        native_errors: NativeErrors | None = None,
     ) -> None:
         self._reference = reference
         self._tolerances = tolerances
@@ -94,18 +101,24 @@ class Verifier:
         self._examined: set[str] = set()
         """Gradients whose seeming errors were all found to be next to kinks."""
         self._usual = {} if usual is None else usual
+        self._native_errors = NativeErrors() if native_errors is None else native_errors
+        self._native_standard = NativeStandard(reference, self.commitments, self._native_errors, self._known)
         self.influence: dict[int, float] = {}
         """By floating-point input, the share of its elements that the outputs were seen to depend on."""
 
     @cached_property
     def _by_tensor(self) -> dict[str, Tolerance]:
         """The tolerance of each output and gradient, by the name of its tally."""
-        return _by_tensor(self._reference, self._tolerances)
+        return tolerances_by_tensor(self._reference, self._tolerances)
 
     def verify_outputs(self, commitment: Commitment, variant: Variant, *, with_native: bool) -> CallFindings:
         """Compare the outputs of a forward call. ``with_native``: the native-precision error is wanted, needed or not.
-        Raises ``Violation``."""
-        tallies = self.output_tallies(commitment.rows)
+        Without, that reference is the standard where it is exact enough. Raises ``Violation``."""
+        if not with_native:
+            found = self._native_standard.compare_outputs(commitment, variant, self._by_tensor)
+            if found is not None:
+                return self._judge(found, [], variant)
+        tallies = output_tallies(self._reference.signature.outputs, commitment.rows)
         of_all = cache(partial(self._native_of_all_rows, commitment, gradients=False))
         if self._reference.signature.pooled:
             self._add_pooled(tallies, commitment, None, of_all, with_native=with_native)
@@ -131,6 +144,8 @@ class Verifier:
                 saturated,
                 with_native=with_native,
             )
+            if with_native:
+                self._native_standard.learn_outputs(variant, tallies, self._by_tensor, exact, own, given)
 
         for number in self.commitments.compared(commitment):
             add(number)  # in a function, so that a slice's memory is free for the next one
@@ -141,18 +156,17 @@ class Verifier:
     ) -> CallFindings:
         """Compare outputs and gradients of a forward and backward call. ``with_native``: as for outputs. Raises
         ``Violation``."""
+        if not with_native:
+            compared = self._native_standard.compare_gradients(commitment, report, variant, self._by_tensor)
+            if compared is not None:
+                return self._findings(compared, report, counterparts, variant)
         signature = self._reference.signature
-        outputs = self.output_tallies(commitment.rows)
-        inputs = [
-            _tally(_gradient_of_input(index), spec, commitment.rows)
-            for index, spec in enumerate(signature.float_inputs)
-        ]
-        weights = [_tally(_gradient_of(name), spec, None) for name, spec in signature.weights]
+        tallies = CallTallies.of(signature, commitment.rows)
+        outputs, inputs, weights, expected = tallies.outputs, tallies.inputs, tallies.weights, tallies.expected
         summed = _summed(signature)
         exact_sums: list[torch.Tensor | None] = [None] * len(summed)
+        native_sums: list[torch.Tensor | None] = [None] * len(summed)
         pooled: list[torch.Tensor | None] = [None] * (len(outputs) if signature.pooled else 0)
-        expected: set[str] = set()
-        influence: dict[int, float] = {}
         numbers = self.commitments.compared(commitment)
 
         def slice_of(number: int) -> tuple[list[Any], list[torch.Tensor]]:
@@ -201,16 +215,10 @@ class Verifier:
                         nothing = torch.zeros_like(actual, dtype=torch.float64)
                         tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerances.gradients))
                     continue
-                # On a CPU, count_nonzero takes three times as long.
-                share = int((right != 0).sum()) / max(1, right.numel())
-                if commitment.rows is None:
-                    part = right.numel() / max(1, math.prod(tally.shape))
-                    influence[index] = influence.get(index, 0.0) + share * part
-                if share:
-                    expected.add(tally.name)
+                tallies.expect(index, right, whole=commitment.rows is None)
                 if report.present >> (1 + index) & 1:
                     actual = self.commitments.private(commitment, "input_gradients", index, number)
-                    native = partial(_own_input, own, index, right)
+                    native = partial(input_gradient_of, own, index, right)
                     errors, jumps, move, terms = (
                         partial(_move_of_input, kind, number, index, exact, actual, native)
                         for kind in (rounding, beside, sensitivity, all_terms)
@@ -230,9 +238,15 @@ class Verifier:
                         saturated=partial(_input_of, saturated, index),
                         terms=terms,
                     )
+            if with_native:
+                self._native_standard.learn_slice(
+                    variant, tallies, self._by_tensor, exact, own, partial(slice_of, number), native_sums
+                )
 
         for number in numbers:
             add(number)
+        if with_native:
+            self._native_standard.learn_weights(variant, tallies, self._by_tensor, exact_sums, native_sums)
         if pooled:
             known = [output for output in pooled if output is not None]
             self._add_pooled(outputs, commitment, known, of_all, with_native=with_native)
@@ -241,7 +255,7 @@ class Verifier:
             tally = inputs[place] if is_input else weights[place]
             is_there = bool(report.present >> (1 + place + (0 if is_input else len(inputs))) & 1)
             if is_input:
-                influence[place] = 0.0 if right is None else int((right != 0).sum()) / max(1, right.numel())
+                tallies.influence[place] = 0.0 if right is None else int((right != 0).sum()) / max(1, right.numel())
             if right is None:
                 if is_input and is_there:  # as above
                     actual = self.commitments.private(commitment, block, place, 0)
@@ -275,11 +289,14 @@ class Verifier:
                     saturated=partial(_weight_of, saturated_weights, index),
                     terms=terms,
                 )
-        for place, share in influence.items():
-            self.influence[place] = max(share, self.influence.get(place, 0.0))
-        findings = self._judge(outputs, [*inputs, *weights], variant)
+        return self._findings(tallies, report, counterparts, variant)
+
+    def _findings(self, tallies: CallTallies, report: CallReport, counterparts: int, variant: Variant) -> CallFindings:
+        for index, share in tallies.influence.items():
+            self.influence[index] = max(share, self.influence.get(index, 0.0))
+        findings = self._judge(tallies.outputs, [*tallies.inputs, *tallies.weights], variant)
         if findings.verdict is None:
-            self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
+            self._judge_gradients(findings, tallies, bool(report.present & 1), counterparts, variant)
         return findings
 
     def _add_pooled(
@@ -535,9 +552,7 @@ class Verifier:
     def _judge_gradients(
         self,
         findings: CallFindings,
-        inputs: list[Tally],
-        weights: list[Tally],
-        expected: set[str],
+        tallies: CallTallies,
         has_graph: bool,
         counterparts: int,
         variant: Variant,
@@ -545,19 +560,20 @@ class Verifier:
         if not has_graph:
             findings.gradients = Gradients.MISSING
             return
+        inputs, weights, expected = tallies.inputs, tallies.weights, tallies.expected
         without_counterpart = [
             name
             for index, (name, _) in enumerate(self._reference.signature.weights)
             if not counterparts >> index & 1 and weights[index].name in expected
         ]
-        excused = {_gradient_of(name) for name in without_counterpart}
-        names = {_gradient_of(name): name for name, _ in self._reference.signature.weights}
+        excused = {gradient_name(name) for name in without_counterpart}
+        names = {gradient_name(name): name for name, _ in self._reference.signature.weights}
         confused = [
             names[tally.name]
             for tally in weights
             if tally.total and not tally.passed and names[tally.name] in self.ambiguous_weights
         ]
-        excused |= {_gradient_of(name) for name in confused}
+        excused |= {gradient_name(name) for name in confused}
         for tally in (*inputs, *weights):
             if tally.total and not tally.passed and tally.name not in excused:
                 message = tally.describe()
@@ -582,46 +598,11 @@ class Verifier:
                 + " was found in the candidate, so that gradient could not be compared"
             )
 
-    def output_tallies(self, rows: torch.Tensor | None = None) -> list[Tally]:
-        """Return an empty tally for each output, named as in messages."""
-        specs = self._reference.signature.outputs
-        return [_tally(_output(index, specs), spec, rows) for index, spec in enumerate(specs)]
-
 
 def _summed(signature: Signature) -> list[tuple[str, int]]:
     """Return the blocks and places of the gradients that are sums over slices, in the order of a ``GradientSlice``."""
     weights = [("weight_gradients", place) for place in range(len(signature.weights))]
     return [*weights, *(("input_gradients", place) for place in signature.whole_gradients)]
-
-
-def _output(index: int, specs: Sequence[TensorSpec]) -> str:
-    return "the output" if len(specs) == 1 else f"output {index}"
-
-
-def _gradient_of(weight: str) -> str:
-    return f"the gradient of {weight}"
-
-
-def _gradient_of_input(index: int) -> str:
-    return f"the gradient of input {index}"
-
-
-def _by_tensor(reference: Reference, tolerances: Tolerances) -> dict[str, Tolerance]:
-    """Return the tolerance of each output and gradient, by the name of its tally. ``tolerances`` are those of the
-    problem's precision. A tensor of fewer bits has that of its own, and so has a float64 one, where no input has fewer.
-    Gradients have gone through the outputs, and are no more exact than the coarsest of them."""
-    signature = reference.signature
-    given = [*signature.float_inputs, *(spec for _, spec in signature.weights)]
-    before = coarsest([spec.torch_dtype for spec in given if spec.is_differentiable])
-    after = [spec.torch_dtype for spec in signature.outputs if spec.is_differentiable]
-    named = [
-        (_output(index, signature.outputs), [spec.torch_dtype], usual)
-        for index, (spec, usual) in enumerate(zip(signature.outputs, tolerances.outputs, strict=True))
-    ]
-    flowing = [(_gradient_of_input(index), spec) for index, spec in enumerate(signature.float_inputs)]
-    flowing += [(_gradient_of(name), spec) for name, spec in signature.weights]
-    named += [(name, [spec.torch_dtype, *after], tolerances.gradients) for name, spec in flowing]
-    return {name: tolerance_of(coarsest(types), before, reference.precision, usual) for name, types, usual in named}
 
 
 def _outputs_of(found: Callable[[], GradientSlice | None]) -> list[torch.Tensor] | None:
@@ -639,12 +620,6 @@ def _weight_of(found: Callable[[], GradientSlice | None], index: int) -> torch.T
     """Return the gradient of weight ``index``."""
     held = found()
     return None if held is None else held.weights[index]
-
-
-def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
-    """Return the native-precision gradient of input ``index``; ``exact``, where it has none."""
-    found = own().inputs[index]
-    return exact if found is None else found
 
 
 def _where_defined(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
@@ -691,7 +666,7 @@ def _differs_by_rounding(
     """
     settled = mask_nonfinite(actual, expected, own)
     there = (settled.actual != 0) | (settled.expected != 0)
-    rounded = rounding_of_terms(terms, tolerance, torch.finfo(actual.dtype).eps)
+    rounded = rounding_of_terms(terms, tolerance, rounding_step(tolerance, actual.dtype))
     rounded = torch.where(there, rounded, 0.0).sum()
     nothing = NOTHING * expected.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().sum()
     apart = abs(seen.magnitude - 1.0) * float(settled.expected.abs().sum())
@@ -728,11 +703,3 @@ def _explain(findings: CallFindings, message: str, tally: Tally, variant: Varian
     findings.message = "; ".join([f"{message} (inputs: {variant.value})", *patterns])
     if tally.evidence is not None:
         findings.mismatch = tally.evidence.describe(tally.name, variant.value)
-
-
-def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
-    """Return an empty tally of a tensor as in ``as_reals``, or of some rows of it."""
-    shape = (*spec.shape, 2) if spec.torch_dtype.is_complex else spec.shape
-    if rows is None:
-        return Tally(name, shape)
-    return Tally(name, (len(rows), *shape[1:]), rows.tolist())
