@@ -39,6 +39,7 @@ __all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_unwide
 _PIECE: Final = 2**15
 """Pieces of this size keep intermediate results in a processor's own cache, and are computed by one thread: others
 would have to be woken for each step. Pieces of a million elements took three times as long."""
+_MOST: Final = 0.5
 _FEW_WIDENED: Final = 1 / 64
 """Up to this share of the elements, limits are widened for these alone. Beyond it, the record has the share of capped
 limits."""
@@ -154,7 +155,6 @@ class Tally:
         """Examine the slice that was added last, which is wrong; the arguments are those of ``compare_slice``."""
         if self.blind or self.rows is not None:
             return
-        self.evidence = self.evidence or Evidence(self.shape, actual.dtype)
         try:
             limit = None
             if expected.is_floating_point():
@@ -165,10 +165,29 @@ class Tally:
                 limit.masked_fill_(weighed.right & settled.actual.isinf(), math.inf)
                 actual, expected = settled.shown(actual)
                 del weighed, settled
-            self.evidence.add(actual, expected, limit, self.total - actual.numel())
+            self._examine(actual, expected, limit)
         except torch.OutOfMemoryError:
             # The verdict stands without it, and must not become another one.
             self.evidence, self.blind = None, True
+
+    def add_clearly_wrong(self, actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> bool:
+        """Take in and examine the next slice of a wrong tensor, where most of it is outside of the usual limits.
+        Otherwise return ``False``: widened limits, which read the memory forty times, may count fewer as wrong."""
+        if not self.wrong or self.blind or self.rows is not None or not expected.is_floating_point():
+            return False
+        usual = compare_unwidened(actual, expected, None, tolerance)
+        if usual is None or usual.wrong <= _MOST * usual.total:
+            return False
+        self.add(usual)
+        try:
+            self._examine(actual, expected, usual_limits(expected, tolerance, actual.dtype).limit)
+        except torch.OutOfMemoryError:
+            self.evidence, self.blind = None, True
+        return True
+
+    def _examine(self, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor | None) -> None:
+        self.evidence = self.evidence or Evidence(self.shape, actual.dtype)
+        self.evidence.add(actual, expected, limit, self.total - actual.numel())
 
     def describe(self) -> str:
         """Describe the place and the size of the worst error, in one sentence."""

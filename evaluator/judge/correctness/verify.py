@@ -349,6 +349,8 @@ class Verifier:
             if not floating:
                 right = exact[index] = steps.nearest(index, actual, right)
             tolerance = self._by_tensor[tally.name]
+            if tally.add_clearly_wrong(actual, right, tolerance):
+                continue
             usual = compare_unwidened(actual, right, None, tolerance) if floating and not with_native else None
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
@@ -425,6 +427,8 @@ class Verifier:
         deviations are examined: an error in equally few places, the same each time, is found by the first examination.
         """
         tolerance = self._by_tensor[tally.name]
+        if tally.add_clearly_wrong(actual, expected, tolerance):
+            return
         usual = compare_unwidened(actual, expected, own() if with_native else None, tolerance)
         if usual is not None and usual.right == usual.total:
             tally.add(usual)

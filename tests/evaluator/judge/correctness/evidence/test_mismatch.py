@@ -316,6 +316,26 @@ def test_every_wrong_element_of_a_large_tensor_counts_and_some_are_looked_at(
     assert found._examined < found.wrong or found.wrong <= 77
 
 
+def test_later_slices_of_a_tensor_that_is_mostly_wrong_are_counted_without_widened_limits() -> None:
+    expected = _random(90, 50)
+    actual = (1.5 * expected).float()
+    tally = Tally("the output", (90, 50))
+    for first in range(0, 90, 30):
+        got, wanted = actual[first : first + 30], expected[first : first + 30]
+        if first:
+            assert tally.add_clearly_wrong(got, wanted, _TOLERANCE)
+            continue
+        assert not tally.add_clearly_wrong(got, wanted, _TOLERANCE)  # nothing is wrong so far
+        tally.add(compare_slice(got, wanted, wanted.float(), _TOLERANCE))
+        tally.examine(got, wanted, wanted.float(), _TOLERANCE)
+        assert not tally.add_clearly_wrong(wanted.float(), wanted, _TOLERANCE)
+    assert tally.evidence is not None
+    assert tally.evidence.wrong == tally.wrong == 90 * 50
+    assert [pattern.code for pattern in tally.evidence.patterns()] == ["factor"]
+    worst = (actual - expected).abs().div(1e-4 * (expected.abs() + expected.square().mean().sqrt()))
+    assert tally.evidence.describe("x", "mixed")["worst"][0]["index"] == [*divmod(int(worst.argmax()), 50)]
+
+
 def test_the_sample_does_not_grow_with_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mismatch, "_SAMPLE", 100)
     expected = _random(3000, 3)
