@@ -42,6 +42,7 @@ _SLOW = (
     "tests/evaluator/judge/test_evaluated_together.py",
     "tests/evaluator/judge/test_memory_check_process.py::test_a_reference_that_ends_the_planner_is_at_fault_alone",
     "tests/evaluator/judge/test_memory_check_process.py::test_tensors_and_what_is_kept_beside_them_are_counted",
+    "tests/evaluator/judge/test_memory_plan.py::test_the_plan_is_an_upper_bound_and_close_to_it[a ",
     "tests/evaluator/judge/test_pooled_outputs.py::test_candidates_are_judged_in_slices",
     "tests/evaluator/judge/timing/test_timing_rules.py",
     "tests/evaluator/problems/test_importing.py",

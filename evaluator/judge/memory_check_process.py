@@ -17,6 +17,7 @@ from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.device.cuda import cuda_capacity
 from evaluator.judge.memory_plan import draft_plan, fitting_share
+from evaluator.judge.reference_memory import use_of
 from evaluator.problems.problem import Problem
 
 __all__ = ["main", "planned"]
@@ -40,16 +41,17 @@ def planned(asked: dict[str, Any], device: CpuDevice) -> dict[str, Any]:
     the device for tracing the reference."""
     problem = Problem.from_dict(asked["problem"])
     try:
-        signature = Reference(problem, asked["size"], asked["precision"], device).signature
+        reference = Reference(problem, asked["size"], asked["precision"], device)
     except (ProblemError, SystemExit) as error:
         return {"planned_bytes": None, "room_bytes": None, "lean": False, "scale": None, "message": str(error)}
-    capacity = cuda_capacity(asked["total_bytes"])
+    signature, capacity = reference.signature, cuda_capacity(asked["total_bytes"])
     sliced = problem.in_slices and signature.sliced_rows is not None
     gradients = problem.gradient_policy != "none" and signature.differentiable
+    use = use_of(problem, reference, capacity.slice_elements if sliced else None, gradients=gradients)
     plan = draft_plan(
-        signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS, candidates=1
+        signature, use, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS, candidates=1
     )
-    scale = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS)
+    scale = fitting_share(signature, use, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS)
     return {
         "planned_bytes": plan.peak_bytes,
         "room_bytes": max(0, plan.room_bytes),

@@ -7,14 +7,37 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from evaluator.errors import DoesNotFit, GroupDoesNotFit
+from evaluator.judge.correctness.sensitivity import PARKED_BYTES, SUMS
 from evaluator.judge.device.device import Capacity
+from evaluator.judge.parts import MOST_COMPARED
+from evaluator.judge.reference_memory import Use
 from evaluator.judge.signature import Signature
 from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
 
-__all__ = ["PRECHECK_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
+__all__ = [
+    "PRECHECK_BYTES",
+    "MemoryPlan",
+    "draft_plan",
+    "fitting_share",
+    "plan_memory",
+    "right_bytes",
+    "wrong_bytes",
+]
 
-_REFERENCE_FACTOR: Final = 24
-"""The number of float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
+_COMPARED_COPIES: Final = 8
+"""The number of float64 copies of a tensor that comparing it takes, where something is wrong."""
+_MOVED_COPIES: Final = 3
+"""Inputs in float64, their moves, and moved ones."""
+_MOVEMENTS: Final = 4
+"""The kinds of movements of gradients that are kept at once, of up to ``PARKED_BYTES`` each."""
+_SCALED_PARTS: Final = 3
+"""The movements of the part that is compared: of two kinds, and the larger of both."""
+_STEPPED_COPIES: Final = 3
+_STEPPED_BYTES: Final = 2**28
+"""Weights up to this size are moved between calls, and kept as they were."""
+_WORKSPACE_BYTES: Final = 2**28
+"""The libraries of a GPU take about this much for a convolution or a product."""
+_DOUBLE: Final = 8
 _GIB: Final = 2**30
 _MAX_HALVINGS: Final = 24
 PRECHECK_BYTES: Final = _GIB
@@ -64,6 +87,7 @@ class MemoryPlan:
 
 def plan_memory(
     signature: Signature,
+    use: Use,
     capacity: Capacity,
     *,
     sliced: bool,
@@ -72,13 +96,15 @@ def plan_memory(
     contexts: int,
     candidates: int,
 ) -> MemoryPlan:
-    """Return the plan for one evaluation of this many ``candidates``. ``contexts``: the number of processes that come
+    """Return the plan for one evaluation of this many ``candidates``. ``use``: that of the reference, with ``sliced``
+    as here; only whether rows may be computed in slices decides that. ``contexts``: the number of processes that come
     to the device meanwhile. ``limit``: the most bytes that it may take, ``None`` for all that are free.
 
     Raises ``DoesNotFit`` with the figures where the device is too small, ``GroupDoesNotFit`` for several candidates.
     """
     plan = draft_plan(
         signature,
+        use,
         capacity,
         sliced=sliced,
         gradients=gradients,
@@ -90,7 +116,9 @@ def plan_memory(
         at_once = replace(plan, lean=False).describe()
         raise GroupDoesNotFit(f"so many together need {at_once}, of {plan.room_bytes / _GIB:.1f} GiB")
     if not plan.fits:
-        share = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts)
+        share = fitting_share(
+            signature, use, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts
+        )
         raise DoesNotFit(
             f"this size needs {plan.describe()}, and the device has {plan.room_bytes / _GIB:.1f} GiB free of "
             f"{capacity.total_bytes / _GIB:.1f} GiB" + (f"; about {share} of its bytes would fit" if share else "")
@@ -100,6 +128,7 @@ def plan_memory(
 
 def draft_plan(
     signature: Signature,
+    use: Use,
     capacity: Capacity,
     *,
     sliced: bool,
@@ -122,25 +151,22 @@ def draft_plan(
     room = free if limit is None else min(limit, free)
     weight_bytes = _size(weights)
     output_bytes, input_bytes = _size(signature.outputs), _size(signature.input_tensors)
-    # A model's own tensors: its weights, one intermediate and the output; for gradients as much again.
-    runner = weight_bytes + output_bytes * (1 if sliced else 2)
-    if gradients:
-        runner = weight_bytes * 2 + output_bytes + max(input_bytes, output_bytes)
-    elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
-    # A slice has whole rows, and at least one.
-    least = elements // (signature.rows or 1) if sliced else elements
-    slice_elements = max(least, min(elements, capacity.slice_elements))
-    # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn. Short calls on
-    # a GPU have other inputs for the call before. The comparison reuses the memory of all of these, except of inputs
+    workspace = _WORKSPACE_BYTES if capacity.asynchronous else 0
+    runner = weight_bytes + use.whole + workspace
+    # Copies of a draw are gone when upstream gradients are drawn. Short calls on a GPU have other inputs for the call
+    # before. The comparison reuses the memory of all of these, except of inputs
     # that are kept for prechecks.
     upstream_bytes = output_bytes if gradients else 0
     others = input_bytes + upstream_bytes if capacity.asynchronous else 0
     before = others if others <= _SHORT_BYTES else 0
     each = (input_bytes, others) if capacity.asynchronous else ()
     kept = max((size for size in each if size <= PRECHECK_BYTES), default=0)
-    given = input_bytes + max(input_bytes, upstream_bytes) + before
-    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + kept
-    judge += weight_bytes * (3 + (28 if gradients else 0))
+    given = max(use.drawn, input_bytes + upstream_bytes) + before
+    slice_elements = capacity.slice_elements if sliced else None
+    drawn = input_bytes + upstream_bytes + right_bytes(signature, use, slice_elements, gradients=gradients)
+    judge = max(given, drawn, wrong_bytes(signature, use, slice_elements, gradients=gradients)) + kept
+    # In the problem's precision and in float64, and as before a step of training.
+    judge += weight_bytes + _double(weights) + _STEPPED_COPIES * min(weight_bytes, _STEPPED_BYTES) + workspace
     plan = MemoryPlan(
         layouts=layouts,
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
@@ -156,15 +182,82 @@ def draft_plan(
     return replace(plan, lean=True) if plan.peak_bytes + runner > room else plan
 
 
+def right_bytes(signature: Signature, use: Use, slice_elements: int | None, *, gradients: bool) -> int:
+    """Return the bytes for one slice of a right result: inputs, upstream gradients, and the float64 reference."""
+    tensors = _slice_of(signature, slice_elements)
+    given = (*tensors[0], *(tensors[1] if gradients else ()))
+    return _size(given) + _double(given) + use.exact
+
+
+def wrong_bytes(signature: Signature, use: Use, slice_elements: int | None, *, gradients: bool) -> int:
+    """Return the bytes for one slice of a wrong result, which is compared with every movement of the reference."""
+    inputs, outputs = _slice_of(signature, slice_elements)
+    given = (*inputs, *(outputs if gradients else ()))
+    weights = tuple(spec for _, spec in signature.weights) if gradients else ()
+    found = (*outputs, *(inputs if gradients else ()), *weights)
+    moving = (*inputs, *weights) if gradients else outputs
+    whole = tuple(signature.float_inputs[number] for number in signature.whole_gradients)
+    summed = _double((*weights, *whole)) if gradients else 0
+    kept = (_double(inputs), summed) if gradients else ()
+    # One tensor of the candidate's at a time is beside them.
+    compared = _compared_bytes((*inputs, *outputs, *found))
+    held = 2 * _size(given) + _double(found) + _size(found) + max(map(_size, ((spec,) for spec in found)), default=0)
+    held += sum(_MOVEMENTS * each for each in kept if each <= PARKED_BYTES) + _SCALED_PARTS * compared
+    if signature.slices(slice_elements)[0] is not None and SUMS * summed <= PARKED_BYTES:
+        held += SUMS * summed
+    upstream = _double(outputs) if gradients else 0
+    moved = _double(moving) + _MOVED_COPIES * _double(inputs) + upstream + use.exact + use.largest
+    return held + max(use.part, moved, _COMPARED_COPIES * compared)
+
+
+def _slice_of(
+    signature: Signature, slice_elements: int | None
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return inputs and outputs of the first slice."""
+    cut = signature.slices(slice_elements)[0]
+
+    def part(spec: TensorSpec) -> TensorSpec:
+        return spec if cut is None else TensorSpec((cut[1] - cut[0], *spec.shape[1:]), spec.dtype)
+
+    inputs = tuple(
+        spec if index in signature.whole_inputs else part(spec) for index, spec in enumerate(signature.input_tensors)
+    )
+    return inputs, signature.outputs if signature.pooled else tuple(map(part, signature.outputs))
+
+
+def _compared_bytes(specs: tuple[TensorSpec, ...]) -> int:
+    """Return the float64 bytes of the largest part that is compared at once: of a large tensor, some of its rows."""
+
+    def part(spec: TensorSpec) -> int:
+        rows = next((extent for extent in spec.shape if extent > 1), 1)
+        return min(_elements(spec), max(MOST_COMPARED, _elements(spec) // rows))
+
+    return _DOUBLE * max(map(part, specs), default=1)
+
+
 def fitting_share(
-    signature: Signature, capacity: Capacity, *, sliced: bool, gradients: bool, limit: int | None, contexts: int
+    signature: Signature,
+    use: Use,
+    capacity: Capacity,
+    *,
+    sliced: bool,
+    gradients: bool,
+    limit: int | None,
+    contexts: int,
 ) -> str | None:
     """Return the largest fitting share of a problem's bytes: one, a half, a quarter and so on, such as ``1/4``.
     ``None`` where hardly anything fits. Arguments as for ``plan_memory``."""
     for exponent in range(_MAX_HALVINGS):
         part = _part_of(signature, 2**exponent)
         plan = draft_plan(
-            part, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts, candidates=1
+            part,
+            use.share(2**exponent),
+            capacity,
+            sliced=sliced,
+            gradients=gradients,
+            limit=limit,
+            contexts=contexts,
+            candidates=1,
         )
         if plan.fits:
             return f"1/{2**exponent}"
@@ -192,6 +285,16 @@ def _part_of(signature: Signature, parts: int) -> Signature:
 
 def _size(specs: tuple[TensorSpec, ...]) -> int:
     return sum(spec.size_bytes for spec in specs)
+
+
+def _double(specs: tuple[TensorSpec, ...]) -> int:
+    """Return the bytes of these tensors in float64, or of integers as they are."""
+    return sum(
+        spec.size_bytes * (_DOUBLE * (1 + spec.torch_dtype.is_complex) // spec.torch_dtype.itemsize)
+        if spec.is_differentiable
+        else spec.size_bytes
+        for spec in specs
+    )
 
 
 def _elements(spec: TensorSpec) -> int:

@@ -35,6 +35,7 @@ from evaluator.judge.inputs.informative_kinds import USUAL_PROBLEMS, timed_kinds
 from evaluator.judge.inputs.planting import planter_of
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
+from evaluator.judge.reference_memory import use_of
 from evaluator.judge.result import HARMLESS, Outcome
 from evaluator.judge.tf32 import settle_tolerances, tolerances_as_stated
 from evaluator.judge.timing.interference import InterferenceMonitor
@@ -260,10 +261,12 @@ class Session:
         training = problem.gradient_policy != "none" and signature.differentiable
         if len(signature.float_inputs) + len(signature.weights) >= MAX_GRADIENTS:
             raise ProblemError(f"more than {MAX_GRADIENTS - 1} gradients cannot be compared")
+        sliced = problem.in_slices and signature.sliced_rows is not None
         plan = plan_memory(
             signature,
+            use_of(problem, reference, device.slice_elements if sliced else None, gradients=training),
             device.capacity(),
-            sliced=problem.in_slices and signature.sliced_rows is not None,
+            sliced=sliced,
             gradients=training,
             limit=config.limits.device_memory_bytes,
             contexts=self._contexts,

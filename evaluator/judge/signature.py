@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from evaluator.dtypes import has_gradients
+from evaluator.judge.footprint import Footprint
 from evaluator.protocol.shared_memory import TensorSpec
 
 __all__ = ["Signature"]
@@ -39,6 +40,8 @@ class Signature:
     """The tensor inputs that each slice of rows needs as a whole; their gradients are sums over all slices."""
     pooled: str = ""
     """``mean`` or ``sum``, where outputs are those over the slices' own; otherwise they have the slices' rows."""
+    forward: Footprint = field(default_factory=Footprint, compare=False)
+    """The memory of a forward, with all that a backward needs."""
 
     @property
     def input_tensors(self) -> tuple[TensorSpec, ...]:
@@ -81,6 +84,16 @@ class Signature:
         ):
             return None
         return rows
+
+    def slices(self, slice_elements: int | None) -> list[tuple[int, int] | None]:
+        """Return the ranges of rows to treat at a time, of about ``slice_elements`` of the largest tensor. One ``None``
+        (everything) where slicing is not allowed (``None``), not possible or not needed."""
+        rows = self.sliced_rows
+        elements = max((spec.size_bytes // spec.torch_dtype.itemsize for spec in self.sliced_tensors), default=0)
+        if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
+            return [None]
+        step = max(1, slice_elements * rows // elements)
+        return [(start, min(rows, start + step)) for start in range(0, rows, step)]
 
     @property
     def sliced_tensors(self) -> tuple[TensorSpec, ...]:

@@ -32,6 +32,7 @@ from evaluator.flags import FlagKind
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.memory_plan import plan_memory
+from evaluator.judge.reference_memory import use_of
 from evaluator.problems.loading import load_problem
 from evaluator.problems.problem import Problem
 from evaluator.processes import environment as surroundings_module
@@ -336,9 +337,18 @@ def test_a_size_that_cannot_fit_is_refused_before_it_starts_with_the_figures(
 def _lean_limit(problem: Problem) -> int:
     """So little memory that candidate and baseline take turns in keeping theirs."""
     device = CpuDevice()
-    signature = Reference(problem, "smoke", "float32", device).signature
+    reference = Reference(problem, "smoke", "float32", device)
     device.note_idle()
-    plan = plan_memory(signature, device.capacity(), sliced=True, gradients=True, limit=None, contexts=2, candidates=1)
+    plan = plan_memory(
+        reference.signature,
+        use_of(problem, reference, device.slice_elements, gradients=True),
+        device.capacity(),
+        sliced=True,
+        gradients=True,
+        limit=None,
+        contexts=2,
+        candidates=1,
+    )
     return plan.peak_bytes + plan.runner_bytes - 1
 
 

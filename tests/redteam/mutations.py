@@ -485,8 +485,8 @@ MUTATIONS = (
         (
             (
                 "judge/correctness/reference.py",
-                "                _CONSTANTS[self._problem_key] = constants, related\n",
-                "                _CONSTANTS[self._problem_key] = constants, ()\n",
+                "                _CONSTANTS[self.problem_key] = constants, related\n",
+                "                _CONSTANTS[self.problem_key] = constants, ()\n",
             ),
         ),
     ),

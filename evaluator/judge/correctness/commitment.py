@@ -126,7 +126,7 @@ class Commitments:
         self._signature = signature
         self._blocks = blocks
         self._fingerprints = Fingerprinter(new_generator())
-        self._slices = list(_slices(signature, slice_elements))
+        self._slices = signature.slices(slice_elements)
         self._spot_check_rows = _spot_check_rows(signature, self._slices, slice_elements)
         self._order = random.SystemRandom()
         # Random numbers on a device need a launch: for a thousand places, a processor is quicker.
@@ -506,15 +506,3 @@ def _spot_check_rows(signature: Signature, slices: Sequence[tuple[int, int] | No
 def _elements(tensors: Sequence[TensorSpec]) -> int:
     """Return the number of elements of the largest of these tensors."""
     return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
-
-
-def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
-    """Yield ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or
-    not needed."""
-    rows, elements = signature.sliced_rows, _elements(signature.sliced_tensors)
-    if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
-        yield None
-        return
-    step = max(1, slice_elements * rows // elements)
-    for start in range(0, rows, step):
-        yield start, min(rows, start + step)

@@ -19,6 +19,7 @@ from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, u
 from evaluator.errors import ProblemError
 from evaluator.judge.correctness.overflow import Saturating
 from evaluator.judge.device.device import Device, working_on
+from evaluator.judge.footprint import Footprint
 from evaluator.judge.inputs.parameters import Values, constants_of
 from evaluator.judge.inputs.relations import related_of
 from evaluator.judge.inputs.seeding import SECRET_SEEDS, seed_generators
@@ -113,7 +114,8 @@ class Reference:
         self._dtype: torch.dtype = getattr(torch, precision)
         self._model: torch.nn.Module | None = None
         self._model64: torch.nn.Module | None = None
-        self._problem_key = (problem.id, problem.version, size)
+        self.problem_key = (problem.id, problem.version, size)
+        """Everything that decides the source of the reference."""
         self._held: Values = {}
         self.constants: tuple[str, ...] = ()
         """Parameters and buffers whose values are the same under every seed (see
@@ -134,13 +136,13 @@ class Reference:
         as many threads, because the last bits of orthogonal weights and the like depend on it."""
         with working_on(processors):
             model = self._make(seed)
-            if self._problem_key not in _CONSTANTS:
+            if self.problem_key not in _CONSTANTS:
                 other = self._make(seed ^ 1)
                 constants = constants_of(model, other)
                 related = related_of(model, other, lambda: self._make(seed ^ 2), constants)
-                _CONSTANTS[self._problem_key] = constants, related
+                _CONSTANTS[self.problem_key] = constants, related
             carried = dict((*self.signature.weights, *self.signature.buffers))
-            constants, related = _CONSTANTS[self._problem_key]
+            constants, related = _CONSTANTS[self.problem_key]
             self.related = tuple(name for name in related if name in carried)
             self.constants = (*(name for name in constants if name in carried), *self.related)
             self._model = self._placed(model)
@@ -195,9 +197,9 @@ class Reference:
             return
         self._cast_checks -= 1
         exact = self.exact_outputs(inputs)
-        _ROUNDS.add(self._problem_key)
+        _ROUNDS.add(self.problem_key)
         if not any(map(_is_otherwise, exact, self.exact_outputs(inputs))):
-            _ROUNDS.discard(self._problem_key)
+            _ROUNDS.discard(self.problem_key)
 
     def saturated_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         """Return the float64 outputs with intermediate numbers held where they overflow; ``None`` where that is
@@ -210,7 +212,7 @@ class Reference:
 
     @property
     def _rounds(self) -> bool:
-        return self._problem_key in _ROUNDS
+        return self.problem_key in _ROUNDS
 
     def native_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Return the outputs in the problem's precision."""
@@ -303,6 +305,7 @@ class Reference:
         for moved in _moved(inputs, relative, generator):
             with self._exactly():
                 yield self._differentiate(self._model64, moved, upstream64, exact=True)
+            del moved
 
     def rounded_gradients(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
@@ -316,6 +319,7 @@ class Reference:
             with self._exactly(), _SoftmaxRounded(self._rounding, generator), _Rounded(relative, generator):
                 found = self._differentiate(self._model64, values, upstream64, exact=True)
             yield found
+            del found
 
     def gradients_beside_zero(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
@@ -350,6 +354,7 @@ class Reference:
             with self._exactly(), self._nudged_weights(generator):
                 found = self._differentiate(self._model64, moved, moved_upstream, exact=True)
             yield found
+            del found, moved, moved_upstream
 
     @contextlib.contextmanager
     def _nudged_weights(self, generator: torch.Generator) -> Iterator[None]:
@@ -383,7 +388,8 @@ class Reference:
             model, arguments = self.on_meta()
             self._refuse({f"input {index}": value for index, value in enumerate(arguments)})
             self._refuse({f"the parameter {name}": parameter for name, parameter in model.named_parameters()})
-            outputs, seen = _call_and_look(model, arguments)
+            forward = Footprint()
+            outputs, seen = _call_and_look(model, arguments, forward)
             self._refuse({f"output {index}": value for index, value in enumerate(outputs)})
         except ProblemError:
             raise
@@ -408,6 +414,7 @@ class Reference:
                 if place in self._problem.whole_inputs and isinstance(value, torch.Tensor)
             ),
             pooled=self._problem.pooled,
+            forward=forward,
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:
@@ -437,6 +444,11 @@ class Reference:
         if self._dtype is not torch.float32:
             model = model.to(self._dtype)
         return model, [self._on_meta(value) for value in values]
+
+    def inputs_on_meta(self) -> list[Any]:
+        """Return a draw of ``get_inputs`` on the meta device, in its own dtypes. It is none of the judge's draws."""
+        with torch.device("meta"):
+            return list(_execute(self._problem, self._size).get_inputs())
 
     def constructed(self, values: Sequence[Any]) -> tuple[torch.nn.Module, list[Any]]:
         """Return the model as ``construct`` left it, and ``values`` as its arguments: as ``on_meta``, on the device."""
@@ -477,11 +489,13 @@ def _is_far_from_infinite(tensor: torch.Tensor) -> bool:
     return float(tensor.abs().amax()) <= torch.finfo(tensor.dtype).max / _FAR  # NaN is not
 
 
-def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], _Seen]:
+def _call_and_look(
+    model: torch.nn.Module, arguments: Sequence[Any], footprint: Footprint
+) -> tuple[list[torch.Tensor], _Seen]:
     """Return the results of a call, and the facts about its operators."""
     seen = _Seen()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
     # A model that compiles itself may refuse to be watched: it counts as one without any of these operators.
-    with contextlib.suppress(Exception), seen:
+    with contextlib.suppress(Exception), footprint, seen:
         return _as_list(model(*arguments)), seen
     return _as_list(model(*arguments)), seen
 
@@ -729,7 +743,10 @@ def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -
     for _ in range(_PERTURBATIONS):
         moves = [_random_move(value, relative, generator) for value in exact]
         for sign in (1.0, -1.0):
-            yield [value if move is None else value + sign * move for value, move in zip(exact, moves, strict=True)]
+            yield [
+                value if move is None else torch.add(value, move, alpha=sign)
+                for value, move in zip(exact, moves, strict=True)
+            ]
 
 
 def _nudged(value: Any, generator: torch.Generator) -> Any:

@@ -10,15 +10,20 @@ import torch
 from evaluator.dtypes import rows_of
 from evaluator.judge.correctness.limits import NATIVE_FACTOR, usual_limits
 from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
+from evaluator.judge.parts import Part, whole_of
 from evaluator.problems.problem import Tolerance
 
-__all__ = ["BesideZero", "Rounding", "Sensitivity", "Terms", "accumulate", "take_largest"]
+__all__ = ["PARKED_BYTES", "SUMS", "BesideZero", "Rounding", "Sensitivity", "Terms", "accumulate", "take_largest"]
 
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
 """Inputs are moved by this many times the distance of neighbouring numbers, or by this share of the relative tolerance.
 The larger move counts, up to the whole tolerance. Rounding decides whether an element is next to a kink, including the
 rounding of intermediate results."""
+PARKED_BYTES: Final = 2**30
+"""Movements of more than this, of all inputs or of all weights, are kept in the host's memory."""
+SUMS: Final = 24
+"""The most sums over slices of weights' gradients that are kept at once, one for each move of the inputs."""
 _NEAR: Final = 0.125
 """Where more rows than this share are in doubt, a separate look at them saves too little."""
 
@@ -55,16 +60,23 @@ class Sensitivity:
         self._weights: list[torch.Tensor | None] | None = None
         self._near_weights: dict[int, list[torch.Tensor | None]] = {}
 
-    def near_weight(self, index: int) -> torch.Tensor | None:
+    def near_weight(self, index: int, part: Part = whole_of) -> torch.Tensor | None:
         """Return the movement of weight ``index`` by the rows in doubt in the inputs' gradients. ``None`` without such
         rows, or with some in several slices: the largest movements of each add up to more than that of their sum."""
         if len(self._near_weights) != 1:
             return None
         (weights,) = self._near_weights.values()
-        return weights[index]
+        moved = weights[index]
+        return None if moved is None else part(moved)
 
     def of_input(
-        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
+        self,
+        number: int,
+        index: int,
+        exact: GradientSlice,
+        actual: torch.Tensor,
+        own: torch.Tensor,
+        part: Part = whole_of,
     ) -> torch.Tensor | None:
         """Return the movement of input ``index`` in slice ``number``, whose gradients at the unmoved inputs are
         ``exact``; zero in rows that are not in doubt. ``actual`` is the candidate's gradient, ``own`` the
@@ -72,28 +84,44 @@ class Sensitivity:
         right = exact.inputs[index]
         rows = None if right is None else self._rows_in_doubt(right, actual, own)
         if right is None or rows is None:
-            return self._scaled(self._of_slice(number, exact)[index])
-        moved = self._scaled(self._of_rows(number, rows)[index])
-        return None if moved is None else torch.zeros_like(right).index_copy_(0, rows, moved)
+            return None if right is None else self._scaled(self._of_slice(number, exact)[index], right, part)
+        moved = self._scaled(self._of_rows(number, rows)[index], right, whole_of)
+        return None if moved is None else part(torch.zeros_like(right).index_copy_(0, rows, moved))
 
-    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None], part: Part = whole_of) -> torch.Tensor | None:
         """Return the movement of weight ``index``; ``exact`` are the gradients of all weights, which are sums over all
         slices."""
         if self._weights is None:
-            sums: list[list[torch.Tensor | None]] = []
-            for number in self._slices:
-                values, upstream = self._slice_of(number)
-                for position, perturbed in enumerate(self._perturbed(values, upstream)):
-                    if len(sums) == position:
-                        sums.append([None] * len(exact))
-                    accumulate(sums[position], perturbed.weights)
-            self._weights = [None] * len(exact)
-            for total in sums:
-                take_largest(self._weights, total, exact)
-        return self._scaled(self._weights[index])
+            self._weights = _parked(self._of_weights(exact))
+        right = exact[index]
+        return None if right is None else self._scaled(self._weights[index], right, part)
 
-    def _scaled(self, moved: torch.Tensor | None) -> torch.Tensor | None:
-        return moved if moved is None or self._times == 1.0 else moved * self._times
+    def _of_weights(self, exact: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        largest: list[torch.Tensor | None] = [None] * len(exact)
+        if len(self._slices) == 1:
+            for perturbed in self._perturbed(*self._slice_of(self._slices[0])):
+                take_largest(largest, perturbed.weights, exact)
+                del perturbed
+            return largest
+        sums: list[list[torch.Tensor | None]] = []
+        for number in self._slices:
+            position = 0
+            for perturbed in self._perturbed(*self._slice_of(number)):
+                if len(sums) == position:
+                    sums.append([None] * len(exact))
+                accumulate(sums[position], _parked(perturbed.weights, copies=SUMS))
+                position += 1  # noqa: SIM113 - enumerate would hold this one while the next is computed
+                del perturbed
+        for total in sums:
+            take_largest(largest, total, exact)
+        return largest
+
+    def _scaled(self, moved: torch.Tensor | None, right: torch.Tensor, part: Part) -> torch.Tensor | None:
+        """Return a part of the movement where it can be compared, on the device of ``right``."""
+        if moved is None:
+            return None
+        some = part(moved).to(right.device)
+        return some if self._times == 1.0 else some * self._times
 
     def _rows_in_doubt(self, right: torch.Tensor, actual: torch.Tensor, own: torch.Tensor) -> torch.Tensor | None:
         """Return the rows in which the candidate's gradient, or the native-precision one, needs more than the usual
@@ -111,9 +139,9 @@ class Sensitivity:
         if self._inputs is None or self._inputs[0] != number:
             values, upstream = self._slice_of(number)
             inputs, weights = self._largest(values, upstream, exact, weights_too=len(self._slices) == 1)
-            self._inputs = number, inputs
+            self._inputs = number, _parked(inputs)
             if len(self._slices) == 1:
-                self._weights = weights
+                self._weights = _parked(weights)
         return self._inputs[1]
 
     def _of_rows(self, number: int, rows: torch.Tensor) -> list[torch.Tensor | None]:
@@ -135,6 +163,7 @@ class Sensitivity:
             take_largest(inputs, perturbed.inputs, exact.inputs)
             if weights_too:
                 take_largest(weights, perturbed.weights, exact.weights)
+            del perturbed  # the next one is computed before the loop would let go of it
         return inputs, weights
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
@@ -187,9 +216,16 @@ def take_largest(
     """Keep in ``largest``, element by element, the largest distance of ``moved`` from ``exact``."""
     for index, (now, was) in enumerate(zip(moved, exact, strict=True)):
         if now is not None and was is not None:
-            move = (now - was).abs_()
+            move = torch.sub(now.to(was.device), was).abs_()
             known = largest[index]
             largest[index] = move if known is None else torch.maximum(known, move, out=known)
+
+
+def _parked(tensors: Sequence[torch.Tensor | None], *, copies: int = 1) -> list[torch.Tensor | None]:
+    """Return tensors that are needed later, with others like them: ``copies`` in all. They are in the host's memory,
+    where they are so large that a device would have no room for them beside the next ones."""
+    large = copies * sum(tensor.nbytes for tensor in tensors if tensor is not None) > PARKED_BYTES
+    return [tensor.cpu() if large and tensor is not None else tensor for tensor in tensors]
 
 
 def accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:

@@ -31,6 +31,7 @@ from evaluator.judge.correctness.tallies import (
 )
 from evaluator.judge.correctness.tolerances import Tolerances, rounding_step
 from evaluator.judge.inputs.drawing import Variant
+from evaluator.judge.parts import Part, parts_of
 from evaluator.judge.pooled_outputs import PooledOutputs
 from evaluator.judge.signature import Signature
 from evaluator.problems.problem import Tolerance
@@ -406,14 +407,14 @@ class Verifier:
         expected: torch.Tensor,
         own: Own,
         variant: Variant,
-        moves: Sequence[Callable[[], torch.Tensor | None]],
+        moves: Sequence[Callable[[Part], torch.Tensor | None]],
         *,
         with_native: bool,
         all_rows: Callable[[], torch.Tensor | None],
         saturated: Callable[[], torch.Tensor | None],
-        terms: Callable[[], torch.Tensor | None] | None = None,
+        terms: Callable[[Part], torch.Tensor | None] | None = None,
     ) -> None:
-        """Compare a slice of a gradient, and examine one that is wrong.
+        """Compare a slice of a gradient in parts, and examine one that is wrong.
 
         ``terms``: the magnitude of the terms that its elements are sums of. ``moves``: its movements with the inputs,
         one after the other until nothing is wrong any more. ``saturated``: the float64 reference with numbers held
@@ -426,6 +427,37 @@ class Verifier:
         has been examined, they are also those of the native-precision reference on these very inputs. Only larger
         deviations are examined: an error in equally few places, the same each time, is found by the first examination.
         """
+        for part in parts_of(expected):
+            self._add_part(
+                part,
+                tally,
+                part(actual),
+                part(expected),
+                partial(_own_part, part, own),
+                variant,
+                moves,
+                with_native=with_native,
+                all_rows=partial(_part_of, part, all_rows),
+                saturated=partial(_part_of, part, saturated),
+                terms=terms,
+            )
+
+    def _add_part(
+        self,
+        part: Part,
+        tally: Tally,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        own: Own,
+        variant: Variant,
+        moves: Sequence[Callable[[Part], torch.Tensor | None]],
+        *,
+        with_native: bool,
+        all_rows: Callable[[], torch.Tensor | None],
+        saturated: Callable[[], torch.Tensor | None],
+        terms: Callable[[Part], torch.Tensor | None] | None,
+    ) -> None:
+        """Compare one part of a slice: all but the movements are its own already."""
         tolerance = self._by_tensor[tally.name]
         if tally.add_clearly_wrong(actual, expected, tolerance):
             return
@@ -458,13 +490,13 @@ class Verifier:
                 tally.add(replace(found, right=found.total - found.undetermined, widened=1.0, capped=0.0, worst=None))
                 return
             if found.wrong and terms is not None:
-                of_terms = terms()
+                of_terms = terms(part)
                 found = compare_slice(actual, expected, own(), tolerance, None, of_terms)
             examined = bool(found.wrong)
             for move in moves:
                 if not found.wrong:
                     break
-                moved = move()
+                moved = move(part)
                 if moved is not None:
                     sensitivity = moved if sensitivity is None else torch.maximum(sensitivity, moved)
                     found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
@@ -475,7 +507,7 @@ class Verifier:
                 seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
                 whole = is_whole(seen, its_own)
             if not found.wrong and not whole and terms is not None:
-                of_terms = terms() if of_terms is None else of_terms
+                of_terms = terms(part) if of_terms is None else of_terms
                 whole = of_terms is not None and _differs_by_rounding(
                     seen, actual, expected, own(), of_terms, tolerance
                 )
@@ -609,6 +641,15 @@ def _summed(signature: Signature) -> list[tuple[str, int]]:
     return [*weights, *(("input_gradients", place) for place in signature.whole_gradients)]
 
 
+def _own_part(part: Part, own: Own) -> torch.Tensor:
+    return part(own())
+
+
+def _part_of(part: Part, found: Callable[[], torch.Tensor | None]) -> torch.Tensor | None:
+    whole = found()
+    return None if whole is None else part(whole)
+
+
 def _outputs_of(found: Callable[[], GradientSlice | None]) -> list[torch.Tensor] | None:
     held = found()
     return None if held is None else held.outputs
@@ -633,9 +674,9 @@ def _where_defined(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor)
 
 
 def _move_of_input(
-    sensitivity: Sensitivity, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Own
+    sensitivity: Sensitivity, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Own, part: Part
 ) -> torch.Tensor | None:
-    return sensitivity.of_input(number, index, exact, actual, own())
+    return sensitivity.of_input(number, index, exact, actual, own(), part)
 
 
 def _deviations(

@@ -11,6 +11,8 @@ from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.device.cuda import cuda_capacity
 from evaluator.judge.memory_plan import draft_plan, fitting_share
+from evaluator.judge.reference_memory import Use, use_of
+from evaluator.judge.signature import Signature
 from evaluator.problems.loading import load_problem
 from evaluator.problems.memory_check import Planned, plan_each
 from evaluator.problems.problem import Problem
@@ -50,10 +52,11 @@ def test_the_share_that_is_named_fits_and_twice_as_much_does_not(
     problem: str, gradients: bool, gib: int, problems: dict[str, Problem]
 ) -> None:
     known = problems[problem]
-    signature = Reference(known, "full", "float32", CpuDevice()).signature
-    capacity = cuda_capacity(gib * _GIB)
+    reference = Reference(known, "full", "float32", CpuDevice())
+    signature, capacity = reference.signature, cuda_capacity(gib * _GIB)
     sliced = known.row_independent and signature.rows is not None
-    share = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=2)
+    use = use_of(known, reference, capacity.slice_elements if sliced else None, gradients=gradients)
+    share = fitting_share(signature, use, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=2)
     if share is None:
         pytest.fail("a part of each of these fits")
 
@@ -69,7 +72,11 @@ def test_the_share_that_is_named_fits_and_twice_as_much_does_not(
             outputs=tuple(map(fewer, signature.outputs)),
             weights=tuple((name, fewer(spec)) for name, spec in signature.weights),
         )
-        return draft_plan(part, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=2, candidates=1).fits
+        some = use.share(parts)
+        plan = draft_plan(
+            part, some, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=2, candidates=1
+        )
+        return plan.fits
 
     parts = int(share.removeprefix("1/"))
     assert fits(parts)
@@ -92,20 +99,36 @@ def test_tensors_and_what_is_kept_beside_them_are_counted(problems: dict[str, Pr
 
 def test_inputs_that_preludes_write_are_counted_where_they_are_kept(problems: dict[str, Problem]) -> None:
     """Of a norm on half a GiB they are, and upstream gradients beside them."""
-    signature = Reference(problems["rms_norm"], "full", "float32", CpuDevice()).signature
-    capacity = cuda_capacity(80 * _GIB)
-    forward, training = (
-        draft_plan(signature, capacity, sliced=True, gradients=gradients, limit=None, contexts=2, candidates=1)
-        for gradients in (False, True)
-    )
-    (weight,) = (spec.size_bytes for _, spec in signature.weights)
-    assert training.judge_bytes - forward.judge_bytes == _GIB // 2 + 28 * weight
-    signature = Reference(problems["softmax"], "full", "float32", CpuDevice()).signature
-    plans = [
-        draft_plan(signature, capacity, sliced=True, gradients=gradients, limit=None, contexts=2, candidates=1)
-        for gradients in (False, True)
-    ]
-    assert plans[0].judge_bytes == plans[1].judge_bytes, "1 GiB of inputs are kept, and 2 GiB with gradients are not"
+
+    def plans(problem: str, input_bytes: int) -> list[int]:
+        reference = Reference(problems[problem], "full", "float32", CpuDevice())
+        capacity = cuda_capacity(80 * _GIB)
+        # A reference that takes nothing, so that what is drawn and kept decides.
+        use = Use(input_bytes, 0, 0, 0, 0)
+        return [
+            draft_plan(
+                reference.signature,
+                use,
+                capacity,
+                sliced=True,
+                gradients=gradients,
+                limit=None,
+                contexts=2,
+                candidates=1,
+            ).judge_bytes
+            for gradients in (False, True)
+        ]
+
+    (half,) = (spec.size_bytes for spec in _signature(problems["rms_norm"]).input_tensors)
+    whole = sum(spec.size_bytes for spec in _signature(problems["softmax"]).input_tensors)
+    forward, training = plans("rms_norm", half)
+    assert training - forward > 2 * half, "inputs and upstream gradients are kept, once more each"
+    forward, training = plans("softmax", whole)
+    assert training - forward < whole + _GIB, "1 GiB of inputs are kept, and 2 GiB with gradients are not"
+
+
+def _signature(problem: Problem) -> Signature:
+    return Reference(problem, "full", "float32", CpuDevice()).signature
 
 
 def test_a_reference_that_fails_has_no_plan_and_the_next_one_has(tmp_path: Path, problems: dict[str, Problem]) -> None:

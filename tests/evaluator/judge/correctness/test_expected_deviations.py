@@ -19,6 +19,8 @@ from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations,
 from evaluator.judge.device.cpu import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.memory_plan import plan_memory
+from evaluator.judge.parts import Part
+from evaluator.judge.reference_memory import use_of
 from evaluator.judge.result import Outcome
 from evaluator.judge.tf32 import tolerances_as_stated
 from evaluator.judge.timing.interference import InterferenceMonitor
@@ -80,7 +82,7 @@ def _tally_of(
         usual[_NAME, Variant.SIGNED] = of_baseline
     asked = 0
 
-    def moves() -> torch.Tensor | None:
+    def moves(_part: Part) -> torch.Tensor | None:
         nonlocal asked
         asked += 1
         return None
@@ -140,7 +142,7 @@ class Own:
         self.computed += 1
         return _deviating(self._expected, _KINKS, 1.0, first=7)
 
-    def _move(self) -> torch.Tensor:
+    def _move(self, _part: Part) -> torch.Tensor:
         self.looked_into += 1
         return torch.full_like(self._expected, 1e3)
 
@@ -184,7 +186,7 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
     near = _deviating(expected, 2 * _KINKS, 1e4)
     verifier, _ = verifier_over_blocks(problems["relu"])
     tally = Tally(_NAME, _SHAPE)
-    moves = [lambda: 2 * (near - expected).abs()]
+    moves = [lambda _part: 2 * (near - expected).abs()]
     verifier._add(
         tally,
         actual,
@@ -305,7 +307,7 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
     def looked_into(verifier: Verifier) -> bool:
         asked = []
         tally = Tally(_NAME, _SHAPE)
-        moves = [lambda: asked.append(tally)]
+        moves = [lambda _part: asked.append(tally)]
         verifier._add(
             tally,
             actual,
@@ -340,7 +342,14 @@ def _common_of(problem: Problem) -> SessionContext:
         tolerances=tolerances_as_stated(problem, config, reference.signature),
         blocks=blocks,
         plan=plan_memory(
-            reference.signature, device.capacity(), sliced=False, gradients=True, limit=None, contexts=2, candidates=2
+            reference.signature,
+            use_of(problem, reference, None, gradients=True),
+            device.capacity(),
+            sliced=False,
+            gradients=True,
+            limit=None,
+            contexts=2,
+            candidates=2,
         ),
         source=InputSource(reference.get_inputs, device.torch_device, variants=True),
         sampled={CallMode.FORWARD: Variant.MIXED, CallMode.BACKWARD: Variant.MIXED},
