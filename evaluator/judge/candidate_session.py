@@ -804,7 +804,7 @@ class CandidateSession:
                         self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
                     if with_native and tally.reference_max_rel is not None:
                         self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
-                else:
+                elif with_native or not tally.passed:
                     worst = details.setdefault("gradient_max_abs", {})
                     worst[tally.name] = max(worst.get(tally.name, 0.0), tally.max_abs)
                 if tally.widened > 1.0:

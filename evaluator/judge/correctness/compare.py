@@ -2,8 +2,7 @@
 
 An element is right if ``|actual - expected| <= limit`` (see ``evaluator.judge.correctness.limits``). Where the
 reference is not finite, it is right in the same class (see ``evaluator.judge.correctness.nonfinite``). Limits are
-widened by facts about the reference alone, and only where something is wrong without them. So in timed calls the
-reference is mostly computed in float64 alone.
+widened by facts about the reference alone, and only where something is wrong without them.
 
 Right elements are counted, not wrong ones, and every comparison is written so that NaN fails.
 """
@@ -17,7 +16,7 @@ from typing import Final
 
 import torch
 
-from evaluator.judge.correctness.evidence.mismatch import Evidence
+from evaluator.judge.correctness.evidence.mismatch import Evidence, Worst
 from evaluator.judge.correctness.fused_kernels import SliceErrors, kernels
 from evaluator.judge.correctness.limits import (
     ElementLimits,
@@ -31,7 +30,6 @@ from evaluator.judge.correctness.limits import (
     with_terms,
 )
 from evaluator.judge.correctness.nonfinite import MaskedTensors, mask_nonfinite
-from evaluator.judge.correctness.tolerances import rounding_step
 from evaluator.problems.problem import Tolerance
 
 __all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_unwidened"]
@@ -40,21 +38,11 @@ _PIECE: Final = 2**15
 """Pieces of this size keep intermediate results in a processor's own cache, and are computed by one thread: others
 would have to be woken for each step. Pieces of a million elements took three times as long."""
 _MOST: Final = 0.5
+"""Where more than this share of a slice is outside of the usual limits, and slices before were wrong, widened limits
+would change the count alone."""
 _FEW_WIDENED: Final = 1 / 64
 """Up to this share of the elements, limits are widened for these alone. Beyond it, the record has the share of capped
 limits."""
-
-
-@dataclass(frozen=True)
-class Worst:
-    """The element that is furthest outside its limit; ``flat`` counts elements in memory order."""
-
-    flat: int
-    actual: float
-    expected: float
-    error: float
-    allowed: float
-    excess: float
 
 
 @dataclass(frozen=True)
@@ -178,11 +166,15 @@ class Tally:
         usual = compare_unwidened(actual, expected, None, tolerance)
         if usual is None or usual.wrong <= _MOST * usual.total:
             return False
-        self.add(usual)
+        # The error of the reference is known from the slices before.
+        self.add(replace(usual, reference_max_rel=0.0))
         try:
             self._examine(actual, expected, usual_limits(expected, tolerance, actual.dtype).limit)
         except torch.OutOfMemoryError:
             self.evidence, self.blind = None, True
+        worst = None if self.evidence is None else self.evidence.worst
+        if worst is not None and (self.worst is None or worst.excess > self.worst.excess):
+            self.worst = worst
         return True
 
     def _examine(self, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor | None) -> None:
@@ -400,7 +392,7 @@ def _limits(
 ) -> ElementLimits:
     limits = usual_limits(settled.expected, tolerance, settled.actual.dtype)
     if terms is not None:
-        limits = with_terms(limits, settled.expected, terms, tolerance, rounding_step(tolerance, settled.actual.dtype))
+        limits = with_terms(limits, settled.expected, terms, tolerance, torch.finfo(settled.actual.dtype).eps)
     if sensitivity is not None:
         limits.limit.add_(sensitivity.nan_to_num(nan=0.0, posinf=math.inf))
     return limits

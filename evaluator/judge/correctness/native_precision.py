@@ -1,7 +1,7 @@
 """The native-precision reference: its results in the problem's own precision, computed on demand.
 
-It shows how exact the reference itself is, which widens limits, and is reported beside a candidate's errors. Where
-everything is right without it and no figure is wanted, computing it would be as much work as the candidate's own call.
+It shows how exact the reference itself is, which widens limits, and is reported beside a candidate's errors. It may be
+the standard of timed calls as well (see ``evaluator.judge.correctness.native_standard``).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import torch
 from evaluator.judge.correctness.commitment import Commitment, Commitments
 from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
 from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
-from evaluator.judge.correctness.limits import is_rounding
+from evaluator.judge.correctness.limits import NATIVE_FACTOR, is_rounding, scale_of
 from evaluator.judge.correctness.native_precision import NativeGradients, input_gradient_of
 from evaluator.judge.correctness.reference import GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import accumulate
@@ -39,6 +39,11 @@ _PARTS: Final = (1 / 64, 1 / 8)
 error leaves too little of the limit."""
 _TIMES: Final = 2.0
 """Limits are narrowed by this many times that share."""
+_TIMES_WIDENED: Final = _TIMES + NATIVE_FACTOR
+_MOST_OF_ROUNDING: Final = 8.0
+"""A gradient that is nothing but rounding may be this many times as large as in trials."""
+_SAME_SCALE: Final = 1.01
+"""Limits beside the native-precision reference are those beside the float64 one where the scales differ by no more."""
 _LEARNT_ON: Final = (Variant.MIXED, Variant.AS_WRITTEN)
 """The kinds of inputs of trials that timed calls usually have as well."""
 _MAY_FAIL: Final = 2
@@ -51,12 +56,16 @@ _Native = TypeVar("_Native")
 class NativeErrors:
     """The errors of the native-precision reference in the trials of a session, by tensor and kind of inputs.
 
-    ``parts``: the share of the limit that the error stays below, 1 where none does. ``rounding``: gradients that are
-    nothing but rounding, as those of a bias before a normalisation. They are compared with zero.
+    ``parts``: the share of the limit that the error stays below, 1 where none does. ``rounding``: the largest magnitude
+    of a gradient that is nothing but rounding, as that of a bias before a normalisation. It is compared with zero,
+    where no trial found anything else in it. ``absent``: gradients that the reference does not have. ``failures``: the
+    number of calls that needed the float64 reference as well, of any side, by whether they had gradients.
     """
 
     parts: dict[tuple[str, Variant], float] = field(default_factory=dict)
-    rounding: set[tuple[str, Variant]] = field(default_factory=set)
+    rounding: dict[tuple[str, Variant], float] = field(default_factory=dict)
+    absent: set[tuple[str, Variant]] = field(default_factory=set)
+    failures: Counter[bool] = field(default_factory=Counter)
 
     def learn(
         self,
@@ -71,25 +80,26 @@ class NativeErrors:
         """Take in a slice of a tensor, float64 and in the problem's precision without TF32, of one shape. Of a
         ``gradient``, a few elements may be further off, next to kinks."""
         place, part, few = (tensor, variant), 0.0, FEW if gradient else 0.0
-        if exact.is_floating_point() and exact.numel():
+        if not exact.is_floating_point():
+            part = 0.0 if torch.equal(exact, native) else 1.0
+        elif exact.numel():
             part = next((part for part in _PARTS if _within(native, exact, _scaled(tolerance, part), few)), 1.0)
         if part == 1.0 and gradient and is_rounding(exact, torch.sub(native, exact).abs_()):
-            self.rounding.add(place)
+            self.rounding[place] = max(float(native.abs().max()), self.rounding.get(place, 0.0))
         else:
             self.parts[place] = max(part, self.parts.get(place, 0.0))
-
-    def learn_absence(self, tensor: str, variant: Variant) -> None:
-        """Note that the reference has no gradient there."""
-        self.parts.setdefault((tensor, variant), 0.0)
 
     def are_small(self, tensor: str, variant: Variant) -> bool:
         """Whether the errors of a tensor are known on inputs of this kind, and leave enough of its limits."""
         place = tensor, variant
-        return place in self.rounding or self.parts.get(place, 1.0) <= _PARTS[-1]
+        if place in self.rounding or place in self.absent:
+            return place not in self.parts and not (place in self.rounding and place in self.absent)
+        return self.parts.get(place, 1.0) <= _PARTS[-1]
 
-    def narrowed(self, tensor: str, variant: Variant, tolerance: Tolerance) -> Tolerance:
-        """Return the tolerance beside the native-precision reference, of a tensor whose errors are small."""
-        return _scaled(tolerance, 1.0 - _TIMES * self.parts[tensor, variant])
+    def narrowed(self, tensor: str, variant: Variant, tolerance: Tolerance, times: float = _TIMES) -> Tolerance:
+        """Return the tolerance beside the native-precision reference, of a tensor whose errors are small: narrower by
+        this many times their share of it."""
+        return _scaled(tolerance, max(0.0, 1.0 - times * self.parts[tensor, variant]))
 
 
 @dataclass
@@ -104,7 +114,6 @@ class NativeStandard:
     commitments: Commitments
     errors: NativeErrors
     known: Callable[[tuple[str, Variant]], Deviation | None]
-    _failures: Counter[bool] = field(default_factory=Counter)
 
     def learn_outputs(
         self,
@@ -153,10 +162,12 @@ class NativeStandard:
     def _is_wanted(self, variant: Variant) -> bool:
         """Whether the errors on inputs of this kind are of use. Sums over slices are left to the float64 reference."""
         signature = self.reference.signature
+        if self.reference.precision is not torch.float32:
+            return False  # their errors are about the limits
         return variant in _LEARNT_ON and not signature.pooled and not signature.whole_inputs
 
     def _without_tf32(self, own: Callable[[], _Native], again: Callable[[], _Native]) -> _Native:
-        if not self.reference.signature.rounds_to_tf32:
+        if not self.reference.has_tf32:
             return own()
         with without_tf32():
             return again()
@@ -173,7 +184,7 @@ class NativeStandard:
     ) -> None:
         for tally, right, near in zip(tallies, exact, native, strict=True):
             if right is None or near is None:
-                self.errors.learn_absence(tally.name, variant)
+                self.errors.absent.add((tally.name, variant))
             else:
                 self.errors.learn(tally.name, variant, right, near, tolerances[tally.name], gradient=gradients)
 
@@ -188,7 +199,7 @@ class NativeStandard:
         numbers = self.commitments.compared(commitment)
         if all(self._are_right_outputs(tallies, commitment, number, variant, tolerances) for number in numbers):
             return tallies
-        self._failures[False] += 1
+        self.errors.failures[False] += 1
         return None
 
     def compare_gradients(
@@ -200,7 +211,7 @@ class NativeStandard:
             return None
         if self._are_right_gradients(tallies, commitment, report, variant, tolerances):
             return tallies
-        self._failures[True] += 1
+        self.errors.failures[True] += 1
         return None
 
     def _are_right_outputs(
@@ -239,7 +250,7 @@ class NativeStandard:
             with without_tf32():
                 standard = self.reference.native_gradients(*slice_of(number))
             accumulate(standards, standard.weights)
-            own = natives.of_slice(number, *slice_of(number))
+            own = cache(partial(_computed_anew, natives, number, slice_of))
             if not self._add_outputs(
                 tallies.outputs, commitment, number, variant, standard.outputs, lambda: own().outputs, tolerances
             ):
@@ -248,6 +259,8 @@ class NativeStandard:
                 if right is not None:
                     tallies.expect(index, right, whole=commitment.rows is None)
                 if not report.present >> (1 + index) & 1:
+                    if tally.name in tallies.expected:
+                        return False  # it may be zero in float64
                     continue
                 actual = commitments.private(commitment, "input_gradients", index, number)
                 native = partial(input_gradient_of, own, index, actual)
@@ -263,10 +276,12 @@ class NativeStandard:
             if right is None:
                 continue
             is_there = bool(report.present >> (1 + len(tallies.inputs) + index) & 1)
-            if bool((right != 0).any()) and (is_there or (tally.name, variant) not in self.errors.rounding):
-                tallies.expected.add(tally.name)
             if not is_there:
+                if bool((right != 0).any()) and (tally.name, variant) not in self.errors.rounding:
+                    return False  # it may be zero in float64
                 continue
+            if bool((right != 0).any()):
+                tallies.expected.add(tally.name)
             actual = commitments.private(commitment, "weight_gradients", index, 0)
             native = partial(natives.of_weight, index, right)
             if not self._add(tally, actual, right, variant, tolerances[tally.name], native, gradient=True):
@@ -275,7 +290,7 @@ class NativeStandard:
 
     def _is_usable(self, tallies: Sequence[Tally], variant: Variant, *, gradients: bool) -> bool:
         """Whether the errors of all of these tensors are known and small, and such calls have not failed before."""
-        if self._failures[gradients] >= _MAY_FAIL:
+        if self.errors.failures[gradients] >= _MAY_FAIL:
             return False
         return all(self.errors.are_small(tally.name, variant) for tally in tallies)
 
@@ -331,9 +346,14 @@ class NativeStandard:
                 actual, standard.double() if standard.is_floating_point() else standard, standard, tolerance
             )
             return None if found.wrong else found
-        if (name, variant) in self.errors.rounding:
+        largest = self.errors.rounding.get((name, variant))
+        if largest is not None:
             found = compare_slice(actual, torch.zeros_like(standard, dtype=torch.float64), standard, tolerance)
-            return replace(found, widened=1.0, capped=0.0) if not found.wrong and not found.undetermined else None
+            is_right = not found.wrong and not found.undetermined
+            usual_size = bool(actual.abs().max() <= _MOST_OF_ROUNDING * largest)
+            return replace(found, widened=1.0, capped=0.0) if is_right and usual_size else None
+        if (name, variant) in self.errors.absent:
+            return None
         narrowed = self.errors.narrowed(name, variant, tolerance)
         expected = standard.double()
         usual = compare_unwidened(actual, expected, None, narrowed)
@@ -344,12 +364,15 @@ class NativeStandard:
             seen, _ = deviations(actual, expected, None, narrowed)
             if is_expected(seen, known) and is_whole(seen, None):
                 return replace(usual, right=usual.total)
-        if not self.reference.signature.rounds_to_tf32:
+        if not self.reference.has_tf32:
             return None
+        # Four times the distance of TF32 from this standard may be more than that from the float64 one.
+        narrowed = self.errors.narrowed(name, variant, tolerance, _TIMES_WIDENED)
         found = compare_slice(actual, expected, own(), narrowed)
         if found.wrong or found.undetermined:
             return None
-        return found if not gradient or is_whole(deviations(actual, expected, None, narrowed)[0], None) else None
+        whole = not gradient or is_whole(deviations(actual, expected, None, narrowed)[0], None)
+        return replace(found, widened=1.0, capped=0.0) if whole else None
 
 
 @contextlib.contextmanager
@@ -363,6 +386,12 @@ def without_tf32() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before
 
 
+def _computed_anew(
+    natives: NativeGradients, number: int, slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]]
+) -> GradientSlice:
+    return natives.of_slice(number, *slice_of(number))()
+
+
 def _output_of(own: Callable[[], Sequence[torch.Tensor]], index: int) -> torch.Tensor:
     return own()[index]
 
@@ -372,6 +401,9 @@ def _scaled(tolerance: Tolerance, factor: float) -> Tolerance:
 
 
 def _within(native: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance, few: float) -> bool:
-    """Whether at most the share ``few`` of the elements is further off, and all are finite."""
+    """Whether at most the share ``few`` of the elements is further off, all are finite, and the scale is the same.
+    Where the reference loses small numbers, the typical magnitude of the others is larger."""
     finite = bool(native.isfinite().all()) and bool(exact.isfinite().all())
-    return finite and deviations(native, exact, None, tolerance)[0].share <= few
+    if not finite or deviations(native, exact, None, tolerance)[0].share > few:
+        return False
+    return scale_of(native.double())[0] <= _SAME_SCALE * scale_of(exact)[0]

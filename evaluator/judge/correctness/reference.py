@@ -127,9 +127,12 @@ class Reference:
             self.get_inputs: Callable[[], Sequence[Any]] = _execute(problem, size).get_inputs
         known = problem.sized_source(size), precision, problem.whole_inputs, problem.pooled
         signature = _SIGNATURES.pop(known, None) or self._find_signature()
-        while len(_SIGNATURES) >= _MOST_SIGNATURES:
-            del _SIGNATURES[next(iter(_SIGNATURES))]
-        self.signature = _SIGNATURES[known] = signature
+        # Other arguments may be random, or change.
+        if all(isinstance(value, TensorSpec) for value in signature.inputs):
+            while len(_SIGNATURES) >= _MOST_SIGNATURES:
+                del _SIGNATURES[next(iter(_SIGNATURES))]
+            _SIGNATURES[known] = signature
+        self.signature = signature
 
     def construct(self, seed: int, processors: frozenset[int]) -> None:
         """Build the model as the runners do: on the CPU, under ``seed``, then moved. It uses their ``processors``, with
@@ -271,6 +274,11 @@ class Reference:
     def precision(self) -> torch.dtype:
         """The problem's precision; in float32 alone, tensors that a reference makes in another dtype keep it."""
         return self._dtype
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether native-precision results may be rounded to TF32 on the way."""
+        return self.signature.rounds_to_tf32 and self._device.type == "cuda" and torch.backends.cudnn.allow_tf32
 
     @property
     def epsilon(self) -> float:
@@ -429,17 +437,15 @@ class Reference:
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
         """Return the model and its arguments on the meta device, in the problem's precision; floating-point arguments
         require gradients. Raises the errors of the reference."""
-        # Generators of the source are left as the runners find them.
-        module = _execute(self._problem, self._size)
         with torch.device("meta"):
-            values = list(module.get_inputs())
+            values = list(self._module.get_inputs())
             try:
-                model: torch.nn.Module | None = module.Model(*module.get_init_inputs())
+                model: torch.nn.Module | None = self._module.Model(*self._module.get_init_inputs())
             except (RuntimeError, NotImplementedError):
                 model = None
         if model is None:
             # A constructor may read values, which do not exist on the meta device.
-            model = module.Model(*module.get_init_inputs()).to("meta")
+            model = self._module.Model(*self._module.get_init_inputs()).to("meta")
             assert isinstance(model, torch.nn.Module)
         if self._dtype is not torch.float32:
             model = model.to(self._dtype)

@@ -229,8 +229,9 @@ def _parked(tensors: Sequence[torch.Tensor | None], *, copies: int = 1) -> list[
 
 
 def accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:
-    """Add ``terms`` to ``sums``, in place where there is something already."""
+    """Add ``terms`` to ``sums``, never in place: a term may be in several sums, and twice among the terms, as the
+    gradient of two parameters that are only used as their sum."""
     for index, term in enumerate(terms):
         if term is not None:
             known = sums[index]
-            sums[index] = term if known is None else known.add_(term)
+            sums[index] = term if known is None else known + term

@@ -9,15 +9,12 @@ import torch
 
 from evaluator.problems.problem import Tolerance
 
-__all__ = ["SettledTolerance", "Tolerances", "rounding_step", "tolerance_of"]
+__all__ = ["SettledTolerance", "Tolerances", "tolerance_of"]
 
 _OF_HALF: Final = 1e-2
 _OF_DOUBLE: Final = 1e-8
-_TF32_STEP: Final = 2.0**-10
-"""The distance from one to the next number in TF32. Tensor cores cut operands off, which may move them by a whole step;
-libraries round them before, by half a step at the most."""
-_MOVES_IN_TF32: Final = 10 * _TF32_STEP
-"""Inputs move by a tenth of it."""
+_MOVES_IN_TF32: Final = 10 * 2.0**-11
+"""Inputs move by a tenth of it, which is half a step of TF32."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +38,11 @@ class Tolerances:
 
     @property
     def moving(self) -> Tolerance:
-        """The tolerance by which inputs move to find the sensitivity of gradients. Where rounding to TF32 has widened
-        it, they move by a step of TF32: kernels that cut operands off are on other sides of kinks than the reference,
-        which rounds."""
+        """The tolerance by which inputs move to find the sensitivity of gradients: by a rounding to TF32 at the most,
+        where such a rounding has widened it."""
         if not isinstance(self.gradients, SettledTolerance):
             return self.gradients
-        return replace(self.gradients, rtol=max(self.stated.rtol, _MOVES_IN_TF32))
-
-
-def rounding_step(tolerance: Tolerance, dtype: torch.dtype) -> float:
-    """Return the relative distance of neighbouring numbers to which a tensor's terms may be rounded: those of its
-    ``dtype``, or of TF32 where the ``tolerance`` follows from that."""
-    return _TF32_STEP if isinstance(tolerance, SettledTolerance) else torch.finfo(dtype).eps
+        return replace(self.gradients, rtol=max(self.stated.rtol, min(self.gradients.rtol, _MOVES_IN_TF32)))
 
 
 def tolerance_of(

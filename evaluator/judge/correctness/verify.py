@@ -29,7 +29,7 @@ from evaluator.judge.correctness.tallies import (
     output_tallies,
     tolerances_by_tensor,
 )
-from evaluator.judge.correctness.tolerances import Tolerances, rounding_step
+from evaluator.judge.correctness.tolerances import Tolerances
 from evaluator.judge.inputs.drawing import Variant
 from evaluator.judge.parts import Part, parts_of
 from evaluator.judge.pooled_outputs import PooledOutputs
@@ -711,7 +711,7 @@ def _differs_by_rounding(
     """
     settled = mask_nonfinite(actual, expected, own)
     there = (settled.actual != 0) | (settled.expected != 0)
-    rounded = rounding_of_terms(terms, tolerance, rounding_step(tolerance, actual.dtype))
+    rounded = rounding_of_terms(terms, tolerance, torch.finfo(actual.dtype).eps)
     rounded = torch.where(there, rounded, 0.0).sum()
     nothing = NOTHING * expected.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().sum()
     apart = abs(seen.magnitude - 1.0) * float(settled.expected.abs().sum())

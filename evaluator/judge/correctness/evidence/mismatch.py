@@ -19,7 +19,7 @@ import torch
 
 from evaluator.judge.correctness.evidence.error_locations import ErrorSpread, Pattern
 
-__all__ = ["Evidence", "Pattern"]
+__all__ = ["Evidence", "Pattern", "Worst"]
 
 _PIECE: Final = {"cpu": 2**20, "cuda": 2**24}
 """The number of elements that are examined at once, which bounds the memory. A piece takes a hundred launches."""
@@ -54,11 +54,12 @@ _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int
 
 
 @dataclass(frozen=True)
-class _Wrong:
-    """A wrong element; ``flat`` counts elements of the whole tensor in memory order."""
+class Worst:
+    """An element outside its limit; ``flat`` counts elements of the whole tensor in memory order, ``excess`` is the
+    error as a multiple of the limit."""
 
     flat: int
-    got: float
+    actual: float
     expected: float
     error: float
     allowed: float
@@ -92,7 +93,7 @@ class Evidence:
         self._sums: dict[str, float] = {}
         self._lowest, self._highest = math.inf, -math.inf
         self._largest_relative = self._largest_error = 0.0
-        self._worst: list[_Wrong] = []
+        self._worst: list[Worst] = []
         self._sample: list[torch.Tensor] = []
         self._sampled = 0
         self._guesses: dict[tuple[str, int, int], _Guess] = {}
@@ -101,6 +102,11 @@ class Evidence:
     def wrong(self) -> int:
         """The number of wrong elements."""
         return self._spread.wrong
+
+    @property
+    def worst(self) -> Worst | None:
+        """The element that is furthest outside its limit."""
+        return self._worst[0] if self._worst else None
 
     def add(self, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor | None, offset: int) -> None:
         """Take in a slice that begins with the tensor's element ``offset``.
@@ -156,7 +162,7 @@ class Evidence:
                 {
                     "index": _unravel(element.flat, self._shape),
                     "expected": _plain(element.expected),
-                    "got": _plain(element.got),
+                    "got": _plain(element.actual),
                     "error": _plain(element.error),
                     "allowed": _plain(element.allowed),
                 }
@@ -168,7 +174,11 @@ class Evidence:
         """Return the patterns in the values and in their locations: at most one of each kind."""
         if not self.wrong:
             return ()
-        return tuple(found for found in (self._in_values(), self._spread.pattern()) if found is not None)
+        values = self._in_values()
+        if values is not None and self._examined < self.wrong:
+            looked_at = "every wrong element that was looked at"
+            values = Pattern(values.code, values.sentence.replace("every wrong element", looked_at))
+        return tuple(found for found in (values, self._spread.pattern()) if found is not None)
 
     def _measure(
         self,
@@ -221,7 +231,7 @@ class Evidence:
         excess = (error / allowed).nan_to_num(nan=math.inf, posinf=math.inf)
         most, at = excess.topk(min(_WORST, excess.numel()))
         columns = (places[at], got[at], expected[at], error[at], allowed[at], most)
-        found = [_Wrong(int(row[0]), *row[1:]) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        found = [Worst(int(row[0]), *row[1:]) for row in zip(*(column.tolist() for column in columns), strict=True)]
         self._worst = sorted([*self._worst, *found], key=lambda element: (-element.excess, element.flat))[:_WORST]
 
     def _take_sample(self, got: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> None:

@@ -51,12 +51,15 @@ _WEIGHT, _BIAS = 0, 1
 class _Calls:
     """Forward and backward calls, with the reference's own results in float32; ``float64_calls`` counts its others."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, factor: str = "") -> None:
-        (folder / "reference.py").write_text(_REFERENCE.format(factor=factor))
-        (folder / "problem.toml").write_text(_MANIFEST)
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, factor: str = "", rows: int | None = None, model: str = ""
+    ) -> None:
+        (folder / "reference.py").write_text(model or _REFERENCE.format(factor=factor))
+        independent = "[reference]\nrow_independent = true\n" if rows else ""
+        (folder / "problem.toml").write_text(_MANIFEST + independent)
         problem = load_problem(folder)
         self._reference = constructed_reference(problem, "full")
-        self.verifier, self._blocks = verifier_of(self._reference, problem, None, weights=True)
+        self.verifier, self._blocks = verifier_of(self._reference, problem, rows and 40 * rows, weights=True)
         self.float64_calls = 0
         for name in ("exact_outputs", "exact_gradients"):
             monkeypatch.setattr(Reference, name, self._counted(getattr(Reference, name)))
@@ -74,9 +77,11 @@ class _Calls:
         trial: bool = False,
         variant: Variant = Variant.MIXED,
         off: tuple[str, int, float] | None = None,
+        times: tuple[str, float] | None = None,
         present: int = 0b1111,
     ) -> CallFindings:
-        """Verify a call. ``off``: a block, the place of a tensor in it, and the error of its first element."""
+        """Verify a call. ``off``: a block, the place of a tensor in it, and the error of its first element. ``times``:
+        a block whose tensors all have this factor."""
         commitment = Commitment()
         for name in INPUT_BLOCKS:
             given = torch.randn(self._blocks[name].tensors[0].shape)
@@ -91,6 +96,9 @@ class _Calls:
                 target.copy_(value)
             if off is not None and off[0] == name:
                 self._blocks[name].tensors[off[1]].view(-1)[0] += off[2]
+            if times is not None and times[0] == name:
+                for target in self._blocks[name].tensors:
+                    target.mul_(times[1])
             self.verifier.commitments.commit(commitment, {name: self._blocks[name].tensors})
         self.verifier.commitments.pick(commitment, [*INPUT_BLOCKS, *_RESULTS])
         report = CallReport(device_ms=1.0, peak_bytes=0, present=present, forward_ms=0.5)
@@ -176,6 +184,81 @@ def test_a_reference_that_is_inexact_in_its_own_precision_is_no_standard(
     assert calls.backward(trial=True).verdict is None
     assert calls.backward().verdict is None
     assert calls.float64_calls
+
+
+_SUM_OF_WEIGHTS: Final = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Parameter(torch.randn(16, 24))
+        self.other = nn.Parameter(torch.randn(16, 24))
+
+    def forward(self, x):
+        return torch.tanh(x @ (self.one + self.other).t())
+
+
+def get_inputs():
+    return [torch.randn(64, 24)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("model", [_REFERENCE.format(factor="").replace(" - y.mean(0)", ""), _SUM_OF_WEIGHTS])
+@pytest.mark.parametrize("variant", [Variant.MIXED, Variant.WIDE])
+def test_sums_over_slices_are_right_in_every_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, variant: Variant
+) -> None:
+    """Autograd gives two parameters one gradient, where only their sum is used."""
+    calls = _Calls(tmp_path, monkeypatch, rows=16, model=model)
+    assert calls.verifier.commitments.sliced
+    for trial in (True, False):
+        findings = calls.backward(trial=trial, variant=variant)
+        assert findings.gradients is Gradients.MATCH, findings.message
+        assert all(tally.widened < 2 for tally in findings.tallies)
+        assert (calls.float64_calls > 0) == (trial or variant is Variant.WIDE)
+        # The gradient of a bias alone would be nearly right.
+        assert calls.backward(trial=trial, variant=variant, times=("weight_gradients", 0.9)).verdict is not None
+
+
+def test_a_half_precision_reference_is_no_standard() -> None:
+    """It loses the numbers that make the scale: what is far off would be within its limits."""
+    errors, tolerance = NativeErrors(), Tolerance(1e-2, 1e-2)
+    exact = torch.full((4096,), 2e-9, dtype=torch.float64)
+    exact[::64] = 1.0
+    errors.learn("the output", Variant.MIXED, exact, exact.half(), tolerance, gradient=False)
+    assert not errors.are_small("the output", Variant.MIXED)
+    errors.learn("output 1", Variant.MIXED, exact, exact.float(), tolerance, gradient=False)
+    assert errors.are_small("output 1", Variant.MIXED)
+
+
+def test_integers_and_absent_gradients_must_be_the_same_in_trials() -> None:
+    errors, tolerance, exact = NativeErrors(), Tolerance(1e-2, 1e-2), torch.arange(10)
+    errors.learn("the output", Variant.MIXED, exact, exact.clone(), tolerance, gradient=False)
+    assert errors.are_small("the output", Variant.MIXED)
+    errors.learn("the output", Variant.MIXED, exact, exact + 1, tolerance, gradient=False)
+    assert not errors.are_small("the output", Variant.MIXED)
+    errors.absent.add(("the gradient of w", Variant.MIXED))
+    assert errors.are_small("the gradient of w", Variant.MIXED)
+    errors.learn("the gradient of w", Variant.MIXED, exact.double(), exact.float(), tolerance, gradient=True)
+    assert not errors.are_small("the gradient of w", Variant.MIXED)
+
+
+def test_a_gradient_is_only_rounding_where_it_is_so_in_every_trial() -> None:
+    errors, tolerance, place = NativeErrors(), Tolerance(1e-3, 1e-3), ("the gradient of b", Variant.MIXED)
+    noise = torch.randn(4096) * 1e-6
+    errors.learn(*place, noise.double() * 1e-9, noise, tolerance, gradient=True)
+    assert errors.are_small(*place)
+    assert errors.rounding[place] == pytest.approx(float(noise.abs().max()))
+    real = torch.randn(4096, dtype=torch.float64)
+    errors.learn(*place, real, (1.1 * real).float(), tolerance, gradient=True)
+    assert not errors.are_small(*place)
 
 
 def test_errors_are_those_of_all_slices_and_trials() -> None:
