@@ -11,10 +11,9 @@ from kerneljudge import Client, KernelRewards, RewardShape
 from kerneljudge.client import DEFAULT_URL
 
 URL = os.environ.get("KERNELJUDGE_URL", DEFAULT_URL)
-# TRL leaves NaN out of its means: what was not graded counts for nothing.
-SHAPE = RewardShape(correct=0.3, log_speedup=1.0, cap=2.0, ungraded=float("nan"))
 
-kernel_reward = KernelRewards(URL, SHAPE, timeout_s=900).for_trl()
+# TRL leaves a reward of None out: no verdict or no figure counts for nothing.
+kernel_reward = KernelRewards(URL, RewardShape(correct=0.3, log_speedup=1.0, cap=2.0), timeout_s=900).for_trl()
 
 
 def rows() -> list[dict[str, object]]:

@@ -11,6 +11,8 @@ from kerneljudge.client import DEFAULT_URL
 
 compute_score = KernelRewards(
     os.environ.get("KERNELJUDGE_URL", DEFAULT_URL),
-    RewardShape(correct=0.3, log_speedup=1.0, cap=2.0),
+    # verl cannot do without a number. A candidate that passed on too noisy a machine was right, and gets that part.
+    # Without a verdict there is no honest number: it raises.
+    RewardShape(correct=0.3, log_speedup=1.0, cap=2.0, unmeasured=0.3, ungraded="raise"),
     timeout_s=900,
 ).for_verl()

@@ -8,23 +8,26 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from kerneljudge.errors import BadKey, NoAnswer, RequestRefused, ServiceUnreachable
-from kerneljudge.records import SubmissionRecord
+from kerneljudge.records import ResultRecord, SubmissionRecord
 from kerneljudge.requests import NewSubmission
 
 __all__ = [
     "API_KEY_VARIABLE",
+    "BATCH_S",
     "BUSY",
     "DEFAULT_CONCURRENCY",
     "DEFAULT_URL",
     "TIMEOUT_S",
     "Deadline",
     "as_object",
+    "as_results",
+    "batch",
     "build",
     "checked",
     "headers",
@@ -39,7 +42,15 @@ DEFAULT_URL: Final = "http://127.0.0.1:8000"
 DEFAULT_CONCURRENCY: Final = 64
 API_KEY_VARIABLE: Final = "KERNELJUDGE_API_KEY"
 TIMEOUT_S: Final = 30.0
-BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+BUSY: Final = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+"""A request with such an answer is sent again. Proxies give two of them while a service starts anew."""
+BATCH_S: Final = 600.0
+"""The time in which a batch of any length is taken or returned, beside that of other requests."""
 
 _HEADERS: Final = {"User-Agent": "kerneljudge", "Accept": "application/json"}
 _POLL_S: Final = 30.0
@@ -90,6 +101,16 @@ def submission(new: NewSubmission, wait_s: float) -> dict[str, Any]:
         "body": {name: value for name, value in new.items() if value is not None and name != "idempotency_key"},
         "params": {"wait": wait_s} if wait_s else {},
         "headers": {"Idempotency-Key": key},
+    }
+
+
+def batch(lines: bytes | Iterable[bytes], idempotency_key: str, wait_s: float = BATCH_S) -> dict[str, Any]:
+    """Return content, headers and time of the request that hands in a batch as NDJSON."""
+    return {
+        "content": lines,
+        "headers": {"Idempotency-Key": idempotency_key, "Content-Type": "application/x-ndjson"},
+        # The service reads it while it is sent, and stores it before the answer.
+        "wait_s": wait_s,
     }
 
 
@@ -168,6 +189,15 @@ def as_object(answer: httpx.Response) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise NoAnswer(f"{answer.url} does not answer with an object: is it a kerneljudge service?")
     return data
+
+
+def as_results(answer: httpx.Response) -> list[ResultRecord]:
+    """Return the results of a batch that ``answer`` holds. Raises ``NoAnswer``."""
+    try:
+        # ``splitlines`` would also split at the other line separators that texts may contain.
+        return [cast(ResultRecord, json.loads(line)) for line in answer.content.split(b"\n") if line]
+    except ValueError as error:
+        raise NoAnswer(f"{answer.url} does not answer in NDJSON: is it a kerneljudge service?") from error
 
 
 def segment(text: str) -> str:

@@ -17,7 +17,7 @@ from typing_extensions import Self, Unpack
 from kerneljudge import _http
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
 from kerneljudge._problems import AsyncProblemCalls
-from kerneljudge.records import Board, ComparisonRecord, SubmissionRecord
+from kerneljudge.records import BatchRecord, Board, ComparisonRecord, ResultRecord, SubmissionRecord
 from kerneljudge.requests import NewSubmission
 from kerneljudge.terms.outcomes import Status
 
@@ -25,6 +25,7 @@ __all__ = ["AsyncClient", "gather"]
 
 _RETRIES: Final = 6
 _OTHER_CONNECTIONS: Final = 16
+_BATCH_S: Final = 60.0  # a batch that is in memory is stored sooner than one of any length
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class AsyncClient(AsyncProblemCalls):
     ``api_key`` is for services that need one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
     ``concurrency`` is the number of verdicts that it waits for at a time. ``transport`` replaces the network (for
     tests); ``sleep`` is the wait between retries.
+
+    ``trouble`` is the latest failure of a request that is tried again, and empty after an answer.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class AsyncClient(AsyncProblemCalls):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.url = url.rstrip("/")
+        self.trouble = ""
         self._retries = retries
         self._sleep = sleep
         self._waiting = asyncio.Semaphore(concurrency)
@@ -123,6 +127,21 @@ class AsyncClient(AsyncProblemCalls):
         answer = await self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}")
         return cast(SubmissionRecord, answer)
 
+    async def submit_batch(self, lines: bytes, *, idempotency_key: str) -> BatchRecord:
+        """Hand in a batch as NDJSON. It stays one batch, even where it has to be sent several times."""
+        answer = await self._request("POST", "/api/v1/batches", **_http.batch(lines, idempotency_key, _BATCH_S))
+        return cast(BatchRecord, answer)
+
+    async def batch_results(self, batch_id: str, cursor: int = 0) -> list[ResultRecord]:
+        """Return the finished items after ``cursor``, in the order of completion."""
+        path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
+        return _http.as_results(await self._send("GET", path, params={"cursor": cursor}))
+
+    async def cancel_batch(self, batch_id: str) -> BatchRecord:
+        """Cancel the submissions of a batch that have not begun."""
+        answer = await self._request("DELETE", f"/api/v1/batches/{_http.segment(batch_id)}")
+        return cast(BatchRecord, answer)
+
     async def compare_batches(self, batch_id: str, other: str) -> ComparisonRecord:
         """Compare two batches on the problems that both have. Raises ``RequestRefused`` if their conditions differ."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/comparison"
@@ -149,10 +168,13 @@ class AsyncClient(AsyncProblemCalls):
                 answer = await self._http.send(request)
             except httpx.TransportError as error:
                 pause = _http.pause_after(error, self.url, failures, self._retries)
+                self.trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
                 if answer.status_code not in _http.BUSY:
+                    self.trouble = ""
                     return _http.checked(answer)
                 pause = _http.pause_after(answer, self.url, failures, self._retries)
+                self.trouble = f"{answer.status_code} {answer.reason_phrase}"
             await self._sleep(pause)
 
 

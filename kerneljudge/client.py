@@ -43,7 +43,6 @@ from kerneljudge.terms.outcomes import Status
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 
 _EVENT_SILENCE_S: Final = 45.0  # three heartbeats of the service
-_BATCH_S: Final = 600.0
 _UP_TIMEOUT_S: Final = 2.0
 _RETRIES: Final = 6
 
@@ -247,14 +246,7 @@ class Client(ProblemCalls):
 
         ``lines`` must be iterable more than once. So a generator is not suitable.
         """
-        answer = self._request(
-            "POST",
-            "/api/v1/batches",
-            content=lines,
-            headers={"Idempotency-Key": idempotency_key, "Content-Type": "application/x-ndjson"},
-            # The service reads it while it is sent, and stores it before the answer.
-            wait_s=_BATCH_S,
-        )
+        answer = self._request("POST", "/api/v1/batches", **_http.batch(lines, idempotency_key))
         return cast(BatchRecord, answer)
 
     def batch(self, batch_id: str) -> BatchRecord:
@@ -269,16 +261,14 @@ class Client(ProblemCalls):
     def batch_results(self, batch_id: str, cursor: int = 0) -> list[ResultRecord]:
         """Return the finished items after ``cursor``, in the order of completion."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
-        answer = self._send("GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
-        # ``splitlines`` would also split at the other line separators that texts may contain.
-        return [cast(ResultRecord, json.loads(line)) for line in answer.content.split(b"\n") if line]
+        return _http.as_results(self._send("GET", path, params={"cursor": cursor}, wait_s=_http.BATCH_S))
 
     def stream_batch_results(self, batch_id: str, cursor: int = 0) -> Iterator[ResultRecord]:
         """Yield the items of ``batch_results`` one after another. After a break, it continues with the next item."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         failures = 0
         while True:
-            request = _http.build(self._http, "GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
+            request = _http.build(self._http, "GET", path, params={"cursor": cursor}, wait_s=_http.BATCH_S)
             failures += 1
             try:
                 answer = self._http.send(request, stream=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import TypeVar, cast
@@ -79,11 +80,12 @@ def test_what_is_public_stays_so() -> None:
         "RequestRefused",
         "RewardShape",
         "ServiceUnreachable",
+        "__version__",
     ]
 
 
 def test_both_clients_are_asked_in_the_same_way() -> None:
-    for name in ("problems", "problem", "cancel", "wait", "get", "compare_batches"):
+    for name in ("problems", "problem", "cancel", "wait", "get", "compare_batches", "batch_results", "cancel_batch"):
         ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (AsyncClient, Client))
         assert ours.parameters == theirs.parameters, name
 
@@ -124,6 +126,28 @@ def test_two_batches_are_compared(live: LiveServer) -> None:
     assert expected["problems"] == ["relu"]
 
 
+def test_a_batch_is_handed_in_and_cancelled(live: LiveServer) -> None:
+    line = b'{"problem": "relu", "device": "cpu", "code": "x = 1"}\n'
+    slow = json.dumps({"problem": "relu", "device": "cpu", "code": source("build: sleep 20")}).encode() + b"\n"
+
+    async def use(service: AsyncClient) -> None:
+        batch = await service.submit_batch(line + b"{}\n" + slow, idempotency_key="handed in")
+        assert (batch["items"], batch["errors_total"]) == (2, 1)
+        again = await service.submit_batch(line + b"{}\n" + slow, idempotency_key="handed in")
+        assert again["id"] == batch["id"]
+        (result,) = await service.batch_results(batch["id"])
+        assert (result["line"], result["submission"]["verdict"]) == (1, "invalid_source")
+        assert (await service.cancel_batch(batch["id"]))["status"] == "cancelled"
+        with pytest.raises(RequestRefused, match="no batch"):
+            await service.batch_results("none")
+        assert service.trouble == ""
+
+    with_client(live, use)
+    html = Failing(httpx.Response(200, text="<html>"))
+    with pytest.raises(NoAnswer, match="NDJSON"):
+        with_client(live, lambda service: service.batch_results("any"), html)
+
+
 def test_waiting_has_an_end(live: LiveServer) -> None:
     async def use(service: AsyncClient) -> None:
         record = await service.submit(problem="relu", code=source("evaluate: sleep 60"), device="cpu")
@@ -152,7 +176,7 @@ def test_a_busy_or_absent_service_is_asked_again_and_a_submission_stays_one(live
 
 
 def test_a_service_that_stays_away_is_given_up(live: LiveServer) -> None:
-    for failure in (httpx.ConnectError("refused"), httpx.Response(503)):
+    for failure in (httpx.ConnectError("refused"), httpx.Response(502), httpx.Response(503), httpx.Response(504)):
         transport = Failing(*[failure] * 9)
         with pytest.raises(ServiceUnreachable):
             with_client(live, lambda service: service.problems(), transport, retries=2)

@@ -15,8 +15,7 @@ import pytest
 
 from tests.api.conftest import LiveServer
 from tests.kerneljudge.conftest import PROBLEM_IDS
-from tests.kerneljudge.graded import answer, graded_service
-from tests.kerneljudge.test_rewards import PASSED
+from tests.kerneljudge.graded import PASSED, answer, graded_service, source
 
 Load = Callable[[str], ModuleType]
 
@@ -47,7 +46,13 @@ def load(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 def test_every_example_is_tried() -> None:
-    tried = {"grade_many", "trl_grpo", "verl_reward", "verifiers_environment"}
+    tried = {
+        "grade_many",
+        "skyrl_environment",
+        "trl_environment",
+        "trl_grpo",
+        "verl_reward",
+    }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tried
 
 
@@ -76,17 +81,25 @@ def test_trl(load: Load) -> None:
     assert asyncio.run(reward) == [PASSED, 0]
 
 
+def test_trl_with_several_turns(load: Load) -> None:
+    module = load("trl_environment")
+    (row,) = (row for row in module.rows() if row["problem"] == "relu")
+    environment = module.KernelEnvironment()
+    environment.reset(**row)
+    assert "compile error" in asyncio.run(environment.submit(source("build: refuse")))
+    assert "passed" in asyncio.run(environment.submit(source()))
+    assert environment.get_reward() == PASSED
+
+
+def test_skyrl(load: Load) -> None:
+    environment = load("skyrl_environment").KernelEnvironment(extras={"reward_spec": {"ground_truth": "relu"}})
+    steps = [environment.step(answer("build: refuse" if turn < 3 else "")) for turn in range(4)]
+    assert [step["done"] for step in steps] == [False, False, False, True]
+    assert [step["reward"] for step in steps] == [0, 0, 0, PASSED]
+
+
 def test_verl(load: Load) -> None:
     score = load("verl_reward").compute_score(
         data_source="kernels", solution_str=answer(), ground_truth=None, extra_info={"problem": "relu"}
     )
     assert asyncio.run(score)["score"] == PASSED
-
-
-def test_verifiers(load: Load) -> None:
-    module = load("verifiers_environment")
-    row = next(row for row in module.rows() if row["info"]["problem"] == "relu")
-    state: dict[str, str] = {}
-    completion = [{"role": "assistant", "content": answer("build: refuse")}]
-    assert asyncio.run(module.kernel_reward(completion=completion, info=row["info"], answer="", state=state)) == 0
-    assert "compile error" in state["feedback"]

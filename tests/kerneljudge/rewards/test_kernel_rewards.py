@@ -1,32 +1,24 @@
-"""Rewards: from verdicts to numbers, the trainers' ways of calling, and many at a time against a real service."""
+"""Rewards against a real service: many at a time, and the trainers' ways of calling."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from evaluator.evaluation import Verdict
 from kerneljudge.async_client import AsyncClient
 from kerneljudge.errors import RequestRefused
-from kerneljudge.grading.local_record import blank_record
-from kerneljudge.records import SubmissionRecord
-from kerneljudge.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
+from kerneljudge.requests import SubmissionOptions
+from kerneljudge.rewards import Completion, KernelRewards, NoReward, RewardShape, Ungraded, text_of
 from tests.api.conftest import PROBLEMS, LiveServer
-from tests.kerneljudge.graded import answer, graded_service
-
-PASSED = 0.3 + math.log(2.0)
-"""What the default shape gives for a speedup of 2, which is what the scripted worker measures."""
-
-_FAILING = [verdict for verdict in Verdict if verdict is not Verdict.PASSED]
-_AMOUNTS = st.floats(min_value=0, max_value=10)
+from tests.kerneljudge.graded import PASSED, answer, graded_service
+from tests.services import free_port
 
 
 @pytest.fixture(scope="module")
@@ -34,107 +26,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A service that grades."""
     with graded_service(tmp_path_factory.mktemp("rewards")) as live:
         yield live
-
-
-def record(verdict: str | None = "passed", **known: Any) -> SubmissionRecord:
-    return blank_record("relu", **{"status": "done", "verdict": verdict, "gradients": "match", **known})
-
-
-def test_being_right_pays_and_being_fast_pays_more() -> None:
-    shape = RewardShape(correct=0.5, log_speedup=2.0, cap=1.0, least=0.2)
-    assert shape.reward(record(speedup=1.0)) == 0.5
-    assert shape.reward(record(speedup=1.2)) == pytest.approx(0.5 + 2 * math.log(1.2))
-    assert shape.reward(record(speedup=100.0)) == 1.5
-    assert shape.reward(record(speedup=0.9)) == pytest.approx(0.5 + 2 * math.log(0.9))
-    assert shape.reward(record(speedup=0.001)) == 0.2
-    assert shape.reward(record(speedup=None)) == 0.5
-
-
-@pytest.mark.parametrize("status", ["unsettled", "not_vetted"])
-def test_what_passed_without_a_figure_has_no_reward_of_0_unless_that_is_asked_for(status: str) -> None:
-    known = record(speedup=None, speedup_status=status)
-    assert RewardShape().reward(known) is None
-    assert RewardShape(unmeasured=0.2).reward(known) == 0.2
-    with pytest.raises(Unmeasured, match=status):
-        RewardShape(unmeasured="raise").reward(known)
-    # The other track has its own status, and what did not pass needs no figure.
-    assert RewardShape(track="training").reward(known) == 0.3
-    assert RewardShape().reward(record("wrong_output", speedup_status=status)) == 0
-
-
-def test_who_leaves_constant_weights_out_is_paid_for_being_right_alone() -> None:
-    known = record(speedup=None, speedup_status="weights_fixed")
-    assert RewardShape(unmeasured="raise").reward(known) == 0.3
-
-
-def test_the_training_track_has_its_own_speedup() -> None:
-    known = record(speedup=1.0, speedup_training=math.e)
-    assert RewardShape(track="training").reward(known) == pytest.approx(1.3)
-    assert RewardShape().reward(known) == 0.3
-
-
-def test_missing_gradients_can_cost_what_was_earned() -> None:
-    known = record(speedup=1.0, gradients="missing")
-    assert RewardShape().reward(known) == 0.3
-    assert RewardShape(missing_gradients=0.1).reward(known) == pytest.approx(0.2)
-    assert RewardShape(missing_gradients=5).reward(known) == 0
-
-
-def test_what_fails_costs_its_penalty() -> None:
-    shape = RewardShape(penalties={"invalid_source": 0.5, "timeout": 0.25})
-    assert shape.reward(record("invalid_source")) == -0.5
-    assert shape.reward(record("timeout")) == -0.25
-    assert shape.reward(record("wrong_output")) == 0
-    assert RewardShape().reward(record("rejected")) == -1
-
-
-def test_what_was_not_graded_is_no_verdict() -> None:
-    shape = RewardShape(ungraded=-0.125)
-    for status in ("failed", "cancelled", "queued"):
-        assert shape.reward(record(None, status=status)) == -0.125
-
-
-@given(
-    verdict=st.sampled_from(_FAILING),
-    speedup=st.none() | st.floats(min_value=1e-3, max_value=1e9),
-    gradients=st.sampled_from(["match", "missing", "not_checked"]),
-    correct=_AMOUNTS,
-    log_speedup=_AMOUNTS,
-    cap=_AMOUNTS,
-    penalties=st.dictionaries(st.sampled_from(_FAILING), _AMOUNTS),
-)
-def test_nothing_that_did_not_pass_ever_earns(
-    verdict: Verdict,
-    speedup: float | None,
-    gradients: str,
-    correct: float,
-    log_speedup: float,
-    cap: float,
-    penalties: dict[str, float],
-) -> None:
-    shape = RewardShape(correct=correct, log_speedup=log_speedup, cap=cap, least=0, penalties=penalties)
-    failed = record(verdict, speedup=speedup, speedup_training=speedup, gradients=gradients)
-    assert shape.reward(failed) <= 0 <= shape.reward(record(speedup=speedup, gradients=gradients))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"correct": -1.0, "least": -1.0},
-        {"correct": 0.1, "least": 0.2},
-        {"log_speedup": -1.0},
-        {"cap": math.nan},
-        {"missing_gradients": -0.1},
-        {"track": "both"},
-        {"penalties": {"rejected": -1.0}},
-        {"penalties": {"rejected": math.nan}},
-        {"penalties": {"passed": 1.0}},
-        {"penalties": {"slow": 1.0}},
-    ],
-)
-def test_a_shape_that_would_reward_failing_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must|there is no"):
-        RewardShape(**values)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +95,47 @@ def test_the_same_completion_is_graded_once_in_a_call(live: LiveServer) -> None:
         assert len(http.get("/api/v1/submissions", params={"label": "same"}).json()["items"]) == 1
 
 
+def test_a_group_is_one_request(live: LiveServer) -> None:
+    sent: list[httpx.Request] = []
+
+    class Noting(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            sent.append(request)
+            return await super().handle_async_request(request)
+
+    def connect(url: str, **options: Any) -> AsyncClient:
+        return AsyncClient(url, transport=Noting(), **options)
+
+    options: SubmissionOptions = {"device": "cpu", "visibility": "public", "metadata": {"step": 7}}
+    rewards = KernelRewards(live.url, options=options, connect=connect)
+    steps = ["", "build: refuse", "", *["no code"] * 5]
+    completions = [answer(step, f"group {at}") if step != "no code" else f"{at}" for at, step in enumerate(steps)]
+    graded = asyncio.run(rewards.grade(completions, ["relu"] * len(completions)))
+    assert [each.reward for each in graded] == [PASSED, 0, PASSED, *[0] * 5]
+    assert "compile error" in graded[1].feedback
+    for each in graded:
+        assert each.record is not None
+        assert (each.record["visibility"], each.record["metadata"]) == ("public", {"step": 7})
+    assert [request.url.path for request in sent if request.method == "POST"] == ["/api/v1/batches"]
+
+
+def test_a_group_that_takes_too_long_keeps_the_verdicts_that_came(live: LiveServer) -> None:
+    rewards = KernelRewards(live.url, options={"device": "cpu", "label": "late"}, timeout_s=4)
+    # One worker does both, in this order.
+    completions = [answer("build: refuse", "late"), answer("evaluate: sleep 60", "late"), answer("", "later")]
+    begin = time.monotonic()
+    first, slow, waiting = asyncio.run(rewards.grade(completions, ["relu"] * 3))
+    assert time.monotonic() - begin < 5
+    assert first.reward == 0
+    for each in (slow, waiting):
+        assert (each.reward, str(each.doubt)) == (None, "no verdict within 4 s")
+    with httpx.Client(base_url=live.url, trust_env=False) as http:
+        items = http.get("/api/v1/submissions", params={"label": "late"}).json()["items"]
+        assert "cancelled" in {item["status"] for item in items}
+        for item in items:
+            http.delete(f"/api/v1/submissions/{item['id']}")
+
+
 def test_what_takes_too_long_is_cancelled_and_not_graded(live: LiveServer) -> None:
     shape = RewardShape(ungraded=-0.125)
     rewards = KernelRewards(live.url, shape, options={"device": "cpu", "label": "slow"}, timeout_s=0.3)
@@ -213,13 +145,23 @@ def test_what_takes_too_long_is_cancelled_and_not_graded(live: LiveServer) -> No
     assert item["status"] == "cancelled"
 
 
-def test_a_service_that_is_away_is_not_the_completions_fault() -> None:
+def test_a_service_that_is_away_gives_no_reward_or_raises() -> None:
     def connect(url: str, **options: Any) -> AsyncClient:
-        return AsyncClient(url, retries=0, **options)
+        return AsyncClient(url, **{**options, "retries": 0})
 
-    rewards = KernelRewards("http://127.0.0.1:9", RewardShape(ungraded=math.nan), connect=connect)
-    (reward,) = asyncio.run(rewards([answer()], ["relu"]))
-    assert math.isnan(reward)
+    def rewards(shape: RewardShape) -> KernelRewards:
+        return KernelRewards(f"http://127.0.0.1:{free_port()}", shape, connect=connect)
+
+    for number in (1, 3):
+        completions = [answer("", str(index)) for index in range(number)]
+        problems = ["relu"] * number
+        assert asyncio.run(rewards(RewardShape())(completions, problems)) == [None] * number
+        assert asyncio.run(rewards(RewardShape(ungraded=0.5))(completions, problems)) == [0.5] * number
+        with pytest.raises(Ungraded, match="cannot reach"):
+            asyncio.run(rewards(RewardShape(ungraded="raise"))(completions, problems))
+        for graded in asyncio.run(rewards(RewardShape(ungraded="raise")).grade(completions, problems)):
+            assert graded.reward is None
+            assert isinstance(graded.doubt, Ungraded)
 
 
 def test_an_answer_that_is_too_large_is_no_source(live: LiveServer) -> None:
@@ -230,7 +172,10 @@ def test_an_answer_that_is_too_large_is_no_source(live: LiveServer) -> None:
 def test_an_unknown_problem_is_refused(live: LiveServer) -> None:
     with pytest.raises(RequestRefused, match="there are"):
         asyncio.run(KernelRewards(live.url)([answer()], ["rleu"]))
-    with pytest.raises(ValueError, match="zip"):
+    # The refusal of one line is that of the call, as an unknown problem is a mistake in the data.
+    with pytest.raises(RequestRefused, match="there are"):
+        asyncio.run(KernelRewards(live.url)([answer(), answer()], ["relu", "rleu"]))
+    with pytest.raises(ValueError, match="1 completions and 0 problems"):
         asyncio.run(KernelRewards(live.url)([answer()], []))
 
 
@@ -267,15 +212,12 @@ def test_verl_calls_it_for_one_solution(live: LiveServer) -> None:
     assert asyncio.run(score(**known, ground_truth="relu")) == passed
     failed = asyncio.run(score(data_source="k", solution_str="no", ground_truth="relu", extra_info={"num_turns": 1}))
     assert failed == {"score": 0.0, "passed": 0.0, "speedup": 0.0}
-
-
-def test_verifiers_calls_it_and_finds_the_feedback(live: LiveServer) -> None:
-    reward = KernelRewards(live.url, options={"device": "cpu"}).for_verifiers()
-    assert inspect.iscoroutinefunction(reward)
-    # A rubric passes what a function names, and nothing else.
-    assert set(inspect.signature(reward).parameters) == {"completion", "info", "answer", "state"}
-    state: dict[str, Any] = {}
-    completion = [{"role": "assistant", "content": answer("build: refuse")}]
-    assert asyncio.run(reward(completion=completion, info={"problem": "relu"}, answer="", state=state)) == 0
-    assert state["feedback"].startswith("Verdict: compile error")
-    assert asyncio.run(reward(completion=answer(), info={}, answer="relu", state=state)) == PASSED
+    score = KernelRewards(live.url, options={"device": "cpu"}, timeout_s=0.3).for_verl()
+    with pytest.raises(NoReward, match="no verdict within"):
+        asyncio.run(score(data_source="k", solution_str=answer("evaluate: sleep 60", "verl"), ground_truth="relu"))
+    shape = RewardShape(ungraded=-1.0)
+    score = KernelRewards(live.url, shape, options={"device": "cpu"}, timeout_s=0.3).for_verl()
+    slow = asyncio.run(score(data_source="k", solution_str=answer("evaluate: sleep 60", "verl2"), ground_truth="relu"))
+    # What is not known is no speedup of 0.
+    assert (slow["score"], slow["passed"]) == (-1.0, 0.0)
+    assert math.isnan(slow["speedup"])
