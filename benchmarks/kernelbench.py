@@ -21,14 +21,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
-from benchmarks.throughput import graded_batch, usual_devices
+from benchmarks.throughput import submitted_batch, usual_devices
 from demo.service import running_service
 from evaluator.interpreter import python_command, python_environment
 from kerneljudge.client import Client
@@ -39,6 +40,7 @@ __all__ = ["KINDS", "Line", "chosen", "sources", "told"]
 
 _PUBLISHED: Final = Path(__file__).parent / "published" / "kernelbench_h100_eager.json"
 _WITHOUT_VERDICT: Final = ("failed", "cancelled")
+_POLL_S: Final = 0.2
 _NEAR: Final = 0.10
 """The share by which our eager baseline may differ from the published one."""
 _HEAD: Final = "import torch\nfrom model import Model\n\n\nclass ModelNew(Model):\n"
@@ -75,8 +77,8 @@ KINDS: Final = {
 class Line:
     """The result of one candidate.
 
-    ``seconds`` are those of its batch, divided by the number of its candidates. ``baseline_ms`` is the mean of the
-    timed calls of the eager baseline. Bytes are of the device's memory, or of the machine's on a CPU.
+    ``seconds`` are those since the result before it, or since its batch was handed in. ``baseline_ms`` is the mean of
+    the timed calls of the eager baseline. Bytes are of the device's memory, or of the machine's on a CPU.
     """
 
     problem: str
@@ -148,7 +150,7 @@ def main(argv: list[str] | None = None) -> int:
                 for line in _graded(client, asked, options.device, size):
                     known.append(line)
                     out.write(json.dumps(asdict(line)) + "\n")
-                out.flush()
+                    out.flush()
                 print(f"{min(len(todo), start + options.together)} of {len(todo)} problems", file=sys.stderr)
     print(told(known, _published()))
     return 0 if all(line.as_expected for line in known) else 1
@@ -200,13 +202,20 @@ def _imported(checkout: Path, into: Path, levels: Sequence[int] | None) -> list[
     ]
 
 
-def _graded(client: Client, asked: Sequence[tuple[str, str]], device: str, size: str) -> list[Line]:
-    """Hand in one batch, and follow it to its end."""
+def _graded(client: Client, asked: Sequence[tuple[str, str]], device: str, size: str) -> Iterator[Line]:
+    """Hand in one batch, and yield its results as they come."""
     code = sources()
     header = {"batch": {"name": "kernelbench", "defaults": {"device": device, "size": size}}}
     lines = [{"problem": problem, "label": kind, "code": code[kind]} for problem, kind in asked]
-    seconds, records = graded_batch(client, header, lines)
-    return [_line(client, record, seconds / len(asked)) for record in records]
+    batch, cursor, before = submitted_batch(client, header, lines)["id"], 0, time.monotonic()
+    finished = False
+    while not finished:
+        time.sleep(_POLL_S)
+        finished = client.batch(batch)["finished"] is not None
+        for result in client.stream_batch_results(batch, cursor):
+            cursor, now = result["cursor"], time.monotonic()
+            yield _line(client, result["submission"], now - before)
+            before = now
 
 
 def _line(client: Client, record: SubmissionRecord, seconds: float) -> Line:

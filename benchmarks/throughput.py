@@ -28,9 +28,9 @@ from typing import Any, Final
 from benchmarks.candidates import Made, make_candidates
 from demo.service import running_service
 from kerneljudge.client import Client
-from kerneljudge.records import AttemptRecord, SubmissionRecord
+from kerneljudge.records import AttemptRecord, BatchRecord, SubmissionRecord
 
-__all__ = ["Graded", "Pass", "grade", "graded_batch", "main", "usual_devices"]
+__all__ = ["Graded", "Pass", "grade", "graded_batch", "main", "submitted_batch", "usual_devices"]
 
 _POLL_S: Final = 0.25
 _ENDED_S: Final = 7200.0
@@ -187,11 +187,8 @@ def graded_batch(
     client: Client, header: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
 ) -> tuple[float, list[SubmissionRecord]]:
     """Hand in ``lines`` as one batch, and follow it to its end. Return its seconds, and the record of each line."""
-    content = b"".join(json.dumps(line).encode() + b"\n" for line in (header, *lines))
     begin = time.monotonic()
-    batch = client.submit_batch(content, idempotency_key=secrets.token_hex(16))
-    if batch["errors"]:
-        sys.exit(f"line {batch['errors'][0]['line']}: {batch['errors'][0]['message']}")
+    batch = submitted_batch(client, header, lines)
     while batch["finished"] is None:
         if time.monotonic() - begin > _ENDED_S:
             sys.exit(f"{batch['finished_items']} of {len(lines)} are graded after {_ENDED_S:.0f} s")
@@ -199,6 +196,15 @@ def graded_batch(
         batch = client.batch(batch["id"])
     seconds = time.monotonic() - begin
     return seconds, [result["submission"] for result in client.batch_results(batch["id"])]
+
+
+def submitted_batch(client: Client, header: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> BatchRecord:
+    """Hand in ``lines`` as one batch, and return its record. Exits where a line is refused."""
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in (header, *lines))
+    batch = client.submit_batch(content, idempotency_key=secrets.token_hex(16))
+    if batch["errors"]:
+        sys.exit(f"line {batch['errors'][0]['line']}: {batch['errors'][0]['message']}")
+    return batch
 
 
 def _spans(graded: Iterable[Graded], stage: str) -> list[tuple[str, Span]]:
