@@ -92,6 +92,7 @@ bench: $(READY) ## Measure what our performance claims rest on (benchmarks/READM
 	$(RUN) -m benchmarks.run $(ARGS)
 
 wheels: ## Build the wheels of both distributions into dist/
+	rm -rf build/lib kerneljudge/.build # a module that is gone would get into the wheel
 	$(PYTHON) -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist ./kerneljudge .
 
 lock: ## Resolve the dependencies anew and rewrite requirements.lock
@@ -106,7 +107,7 @@ lock: ## Resolve the dependencies anew and rewrite requirements.lock
 	rm -rf build/lock
 
 clean: ## Remove the virtual environment, caches and the service's data folder
-	rm -rf $(VENV) build dist .coverage* .kerneljudge .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build kerneljudge/.build dist .coverage* .kerneljudge .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ifneq ($(READY),)

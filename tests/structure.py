@@ -54,7 +54,7 @@ def modules() -> tuple[Module, ...]:
 def _modules() -> Iterator[Module]:
     for layer in LAYERS:
         for path in sorted((ROOT / layer).rglob("*.py")):
-            if "migrations" in path.parts or path.name in ("__init__.py", "__main__.py"):
+            if "migrations" in path.parts or ".build" in path.parts or path.name in ("__init__.py", "__main__.py"):
                 continue
             source = path.read_text(encoding="utf-8")
             tree = ast.parse(source)

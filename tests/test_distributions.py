@@ -85,7 +85,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     for name in _BUILT_FROM:
         if (_ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".build")
             shutil.copytree(_ROOT / name, folder / name, symlinks=False, ignore=ignored)
         else:
             shutil.copy(_ROOT / name, folder / name)
@@ -179,14 +179,19 @@ def test_each_wheel_brings_one_name_and_all_modules(wheels: Mapping[str, Path]) 
 
 
 def test_archives_of_the_sources_build_the_same_wheels(
-    sources: Path, wheels: Mapping[str, Path], tmp_path: Path
+    sources: Path, wheels: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path)!r})"
     for project in (sources, sources / "kerneljudge"):
         subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, check=True)
     archives = list(tmp_path.glob("*.tar.gz"))
     assert len(archives) == 2
+    # pip unpacks an archive there. Outside of that, a module of another build would get into the wheel.
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    monkeypatch.setenv("TMPDIR", str(unpacked))
     assert _held(_built(tmp_path, *archives)) == _held(wheels)
+    assert list(unpacked.iterdir()) == []
 
 
 _SERVICE = ("api", "evaluator", "reference_models", "runtime", "storage", "worker")
