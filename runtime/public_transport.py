@@ -36,7 +36,8 @@ class PublicTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send ``request``. Raises ``Forbidden``, and the errors of ``httpx``."""
-        host = request.url.host
+        # As the URL has it. Decoded, it would be encoded again by other rules, which lead to another host.
+        host = request.url.raw_host.decode("ascii")
         request.url = request.url.copy_with(host=await self._address_of(host, request.url.port))
         # The certificate is still that of the name, and the header Host has been set from it already.
         request.extensions = {**request.extensions, "sni_hostname": host}

@@ -91,6 +91,20 @@ def test_a_name_is_resolved_once_and_its_certificate_stays(monkeypatch: pytest.M
     assert request.extensions["sni_hostname"] == "receiver.example"
 
 
+def test_an_international_name_is_resolved_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def resolve(host: str, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.215.14", 443))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    inner = Noting()
+    _post(PublicTransport([], inner), "https://xn--fa-hia.de/hook")
+    assert asked == ["xn--fa-hia.de"]
+    assert inner.requests[0].extensions["sni_hostname"] == "xn--fa-hia.de"
+
+
 @pytest.mark.parametrize(
     "url", ["http://receiver.example/", "http://127.0.0.1/", "http://[::1]/", "http://2130706433/"]
 )
