@@ -49,7 +49,7 @@ class PublicTransport(httpx.AsyncBaseTransport):
     async def _address_of(self, host: str, port: int | None) -> str:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second one for an empty or too long part of the name
             raise httpx.ConnectError("the name has no address") from error
         for *_, address in found:
             if may_be_reached(ipaddress.ip_address(str(address[0])), self._networks):

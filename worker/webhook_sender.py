@@ -139,7 +139,7 @@ class WebhookSender(Periodic):
                     return "" if answer.is_success else f"the answer was {answer.status_code}"
         except TimeoutError:
             return f"no answer within {self._attempt_s:g} s"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             _log.info("no answer from a receiver: %s: %s", type(error).__name__, error)
             return _reason(error)
 
@@ -152,6 +152,8 @@ def _reason(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, httpx.ConnectError):
         return "no connection to the receiver"
+    if isinstance(error, httpx.InvalidURL | UnicodeError):
+        return "the address is not valid"
     return "no valid answer of HTTP"
 
 

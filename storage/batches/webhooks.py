@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import httpx
 from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
@@ -54,7 +55,10 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
+        # Names with an empty or too long part, and invalid punycode, are none that the sender can resolve.
+        (parts.hostname or "").encode("idna")
+        _ = httpx.URL(url).host
+    except (ValueError, httpx.InvalidURL) as error:
         raise InvalidUrl(f"not an address: {error}") from error
     if parts.scheme not in ("http", "https"):
         raise InvalidUrl("must begin with http:// or https://")

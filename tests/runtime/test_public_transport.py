@@ -117,6 +117,12 @@ def test_a_name_of_an_inner_address_is_none_to_reach(url: str, monkeypatch: pyte
     assert inner.requests == []
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])
+def test_a_host_that_is_no_name_has_no_address(host: str) -> None:
+    with pytest.raises(httpx.ConnectError):
+        _post(PublicTransport([], Noting()), f"http://{host}/")
+
+
 def test_keys_decide_what_is_reached() -> None:
     inner = ip_address("127.0.0.1")
     assert may_be_reached(inner, Settings(auth="open").webhook_reach)

@@ -212,14 +212,17 @@ def test_it_goes_on_by_itself(install: Install) -> None:
 @pytest.mark.parametrize(
     "url",
     ["ftp://a/", "file:///etc/passwd", "http:", "http://", "//a/", "a", "http://a b/", "http://u:p@a/", "http://a:x/",
-     "http://a:0/", "http://\u00e4/", "http://a/\n", "http://[::1", "javascript:alert(1)", ""],
+     "http://a:0/", "http://\u00e4/", "http://a/\n", "http://[::1", "javascript:alert(1)", "", "http://a..b/",
+     "http://.a/", "http://xn--a.com/", "http://xn--/", f"http://{'a' * 64}.b/"],
 )  # fmt: skip
 def test_an_address_that_is_none_of_the_web_is_refused(url: str) -> None:
     with pytest.raises(InvalidUrl):
         checked_url(url)
 
 
-@pytest.mark.parametrize("url", ["http://a/", "https://a:8443/x?y=z", "http://[::1]:80/"])
+@pytest.mark.parametrize(
+    "url", ["http://a/", "https://a:8443/x?y=z", "http://[::1]:80/", "http://a.b./", "https://xn--fa-hia.de/"]
+)
 def test_other_addresses_are_taken(url: str) -> None:
     assert checked_url(url) == url
 
@@ -323,6 +326,18 @@ def test_a_webhook_sender_that_cannot_look_does_not_say_that_it_is_alive(install
     with pytest.raises(OperationalError):
         one.deliver()
     assert not looked
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example", "xn--a.invalid"])
+def test_a_host_that_is_no_name_ends_no_pass(install: Install, host: str) -> None:
+    """An address from before they were checked."""
+    installation = install()
+    batch_id = over(installation)
+    with installation.sessions.begin() as session:
+        session.get_one(Webhook, batch_id).url = f"http://{host}/"
+    one = WebhookSender(installation.sessions, installation.readers, interval_s=0.05)
+    assert one.deliver() == 1
+    assert row(installation, batch_id).message in ("no connection to the receiver", "the address is not valid")
 
 
 def test_a_webhook_to_an_inner_address_tells_its_owner_no_more(install: Install) -> None:
