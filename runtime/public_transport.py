@@ -14,11 +14,40 @@ from typing import Final, TypeAlias
 
 import httpx
 
-__all__ = ["Forbidden", "Network", "PublicTransport", "may_be_reached"]
+__all__ = ["NOT_PUBLIC", "PUBLIC_IPV6", "Forbidden", "Network", "PublicTransport", "may_be_reached"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+PUBLIC_IPV6: Final = ipaddress.IPv6Network("2000::/3")
+"""The addresses that are given to hosts. All others have a special purpose, or none yet."""
+# A list of our own, because Python's differs from release to release.
+NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # the machine below a guest of Azure, which answers guests alone
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/3",
+            "2001::/23",  # Teredo among them
+            "2001:db8::/32",
+            "3fff::/20",
+        ),
+    )
+)
+"""Networks that are no public ones, though IPv4 or ``PUBLIC_IPV6`` has them."""
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits."""
 
@@ -67,6 +96,6 @@ def may_be_reached(address: _Address, networks: Sequence[Network]) -> bool:
             embedded = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if embedded is not None:
             return may_be_reached(embedded, networks)
-        if address.teredo is not None or address.is_site_local:
+        if address not in PUBLIC_IPV6:
             return False
-    return address.is_global and not address.is_multicast
+    return not any(address in network for network in NOT_PUBLIC)

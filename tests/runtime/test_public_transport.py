@@ -36,6 +36,18 @@ _INNER = [
     "64:ff9b::10.0.0.1",
     "2002:7f00:1::",
     "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "64:ff9b:1::10.0.0.1",
+    "::127.0.0.1",
+    "::ffff:0:127.0.0.1",
+    "192.0.0.9",
+    "192.0.2.1",
+    "168.63.129.16",
+    "240.0.0.1",
+    "100::1",
+    "5f00::1",
+    "2001:db8::1",
+    "3fff::1",
+    "4000::1",
 ]
 
 
@@ -46,7 +58,17 @@ def test_an_inner_address_is_reached_only_where_its_network_is_named(address: st
     assert may_be_reached(inner, [ip_network(address)])
 
 
-@pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:21f:cb07::1", "::ffff:93.184.215.14"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "93.184.215.14",
+        "168.63.129.17",
+        "2606:2800:21f:cb07::1",
+        "::ffff:93.184.215.14",
+        "64:ff9b::93.184.215.14",
+        "2002:5db8:d70e::1",
+    ],
+)
 def test_a_public_address_is_reached(address: str) -> None:
     assert may_be_reached(ip_address(address), [])
 
