@@ -7,6 +7,7 @@ goes to that address: a second answer of the name server changes nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -51,13 +52,18 @@ NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits."""
 
+_MOST_TRIED: Final = 4
+
 
 class Forbidden(httpx.ConnectError):
     """No address of the host may be reached."""
 
 
 class PublicTransport(httpx.AsyncBaseTransport):
-    """A transport that connects to public addresses, and to those in ``networks``."""
+    """A transport that connects to public addresses, and to those in ``networks``.
+
+    The addresses of a name are tried one after the other. They share the time for connecting.
+    """
 
     def __init__(self, networks: Sequence[Network], inner: httpx.AsyncBaseTransport | None = None) -> None:
         self._networks = tuple(networks)
@@ -67,23 +73,37 @@ class PublicTransport(httpx.AsyncBaseTransport):
         """Send ``request``. Raises ``Forbidden``, and the errors of ``httpx``."""
         # As the URL has it. Decoded, it would be encoded again by other rules, which lead to another host.
         host = request.url.raw_host.decode("ascii")
-        request.url = request.url.copy_with(host=await self._address_of(host, request.url.port))
+        addresses = await self._addresses_of(host, request.url.port)
         # The certificate is still that of the name, and the header Host has been set from it already.
         request.extensions = {**request.extensions, "sni_hostname": host}
-        return await self._inner.handle_async_request(request)
+        limits = dict(request.extensions.get("timeout", {}))
+        if limits.get("connect") is not None:
+            request.extensions["timeout"] = {**limits, "connect": limits["connect"] / len(addresses)}
+        *others, last = addresses
+        for address in others:
+            # Nothing has been sent where no connection is made.
+            with contextlib.suppress(httpx.ConnectError, httpx.ConnectTimeout):
+                return await self._send_to(address, request)
+        return await self._send_to(last, request)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _address_of(self, host: str, port: int | None) -> str:
+    async def _send_to(self, address: str, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(host=address)
+        return await self._inner.handle_async_request(request)
+
+    async def _addresses_of(self, host: str, port: int | None) -> list[str]:
+        """Return the addresses of ``host`` that may be reached, at most ``_MOST_TRIED``. There is one at least."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # the second one for an empty or too long part of the name
             raise httpx.ConnectError("the name has no address") from error
-        for *_, address in found:
-            if may_be_reached(ipaddress.ip_address(str(address[0])), self._networks):
-                return str(address[0])
-        raise Forbidden("no address of the host is public")
+        addresses = dict.fromkeys(str(address[0]) for *_, address in found)
+        permitted = [each for each in addresses if may_be_reached(ipaddress.ip_address(each), self._networks)]
+        if not permitted:
+            raise Forbidden("no address of the host is public")
+        return permitted[:_MOST_TRIED]
 
 
 def may_be_reached(address: _Address, networks: Sequence[Network]) -> bool:

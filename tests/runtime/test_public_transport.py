@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -137,6 +138,51 @@ def test_a_name_of_an_inner_address_is_none_to_reach(url: str, monkeypatch: pyte
     with pytest.raises(Forbidden):
         _post(PublicTransport([], inner), url)
     assert inner.requests == []
+
+
+class Refusing(Noting):
+    """Refuses connections to the addresses ``closed``."""
+
+    def __init__(self, *closed: str) -> None:
+        super().__init__()
+        self.closed = closed
+        self.tried: list[tuple[str, float]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.tried.append((request.url.host, request.extensions["timeout"]["connect"]))
+        if request.url.host in self.closed:
+            raise httpx.ConnectTimeout("no answer") if len(self.tried) % 2 else httpx.ConnectError("refused")
+        return await super().handle_async_request(request)
+
+
+def test_each_permitted_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, inner, second, third = "2606:2800:21f:cb07::1", "10.0.0.1", "93.184.215.14", "93.184.215.15"
+    _resolving(monkeypatch, [first, inner, second, third])
+    refusing = Refusing(first, second)
+    assert _post(PublicTransport([], refusing), "http://receiver.example/").status_code == 204
+    assert [address for address, _ in refusing.tried] == [first, second, third]
+    assert {limit for _, limit in refusing.tried} == {5.0 / 3}, "of the 5 s for connecting"
+
+    refusing = Refusing(first, second, third)
+    with pytest.raises(httpx.ConnectTimeout):
+        _post(PublicTransport([], refusing), "http://receiver.example/")
+
+
+def test_a_name_of_two_addresses_is_reached_where_one_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        _resolving(monkeypatch, ["127.0.0.2", "127.0.0.1"])
+        url = f"http://receiver.example:{server.getsockname()[1]}/"
+        assert _post(PublicTransport([ip_network("127.0.0.0/8")]), url).status_code == 204
+        thread.join()
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])
