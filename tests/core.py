@@ -75,6 +75,8 @@ _SLOW = (
     "tests/kerneljudge/test_async_client.py",
     "tests/kerneljudge/test_examples.py",
     "tests/kerneljudge/test_mcp_server.py",
+    "tests/integrations/",
+    "tests/kerneljudge/rewards/test_environments.py",
     "tests/kerneljudge/rewards/test_group.py::test_no_fault_of_the_service_holds_a_call_up",
     "tests/kerneljudge/rewards/test_kernel_rewards.py::test_256_are_awaited_at_once",
     "tests/kerneljudge/rewards/test_kernel_rewards.py::test_a_group_that_takes_too_long_keeps_the_verdicts_that_came",

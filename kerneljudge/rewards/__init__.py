@@ -9,11 +9,13 @@ rewards.for_skyrl()                         # a class with init, step and close
 """
 
 from kerneljudge.completions import Completion, text_of
+from kerneljudge.rewards.environments import Episode
 from kerneljudge.rewards.kernel_rewards import Graded, KernelRewards
 from kerneljudge.rewards.shape import NoReward, RewardShape, Ungraded, Unmeasured
 
 __all__ = [
     "Completion",
+    "Episode",
     "Graded",
     "KernelRewards",
     "NoReward",

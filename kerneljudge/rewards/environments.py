@@ -31,6 +31,11 @@ class Episode:
         self._graded: list[Graded] = []
 
     @property
+    def graded(self) -> Sequence[Graded]:
+        """The answers, in order."""
+        return tuple(self._graded)
+
+    @property
     def turns(self) -> int:
         """The number of answers."""
         return len(self._graded)
