@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any, Final
 
-from anyio import to_thread
 from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from api.http.errors import FieldError, Forbidden, ServiceUnavailable, problems
 from api.records.workers import worker_records
 from api.services.auth import PROBES, READS, ViewerDep
-from api.services.container import ReadSession, Services, ServicesDep
+from api.services.container import READY_S, ReadSession, Services, ServicesDep
 from api.services.readiness import degradations, obstacles
 from kerneljudge.records import Health, WorkerList
 from storage.queue.workers import list_workers
@@ -22,8 +20,6 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["service"])
 
-_READY_S: Final = 3.5
-"""The longest time of an answer about readiness, in seconds: less than Kubernetes waits for it."""
 _NO_KEY: Final[dict[str, Any]] = {"security": []}
 
 
@@ -38,15 +34,13 @@ async def readyz(services: ServicesDep) -> Health:
     """Check that all requirements are met: the database with the schema of this version, problems, folders.
 
     Otherwise the answer is 503, with an entry of `errors` for each failure. `degraded` lists faults that do not keep
-    the service from answering requests: a queue without a living worker, or an unreachable broker.
+    the service from answering requests: a queue without a living worker, or an unreachable broker. Requests within a
+    second share an answer.
     """
-    # In threads of its own, because those of the requests may all wait for a database that does not answer.
-    check = partial(_readiness, services)
     try:
-        async with asyncio.timeout(_READY_S):
-            return await to_thread.run_sync(check, abandon_on_cancel=True, limiter=services.probes)
+        return await services.readiness.result(partial(_readiness, services))
     except TimeoutError as error:
-        reason = f"the database, the broker or a disk has not answered within {_READY_S:g} s"
+        reason = f"the database, the broker or a disk has not answered within {READY_S:g} s"
         raise ServiceUnavailable(reason, errors=[FieldError(field="time", message=reason)]) from error
 
 

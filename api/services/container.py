@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import Annotated
 
-from anyio import CapacityLimiter
 from fastapi import Depends, Query, Request
 from prometheus_client import CollectorRegistry
 from sqlalchemy.orm import Session
@@ -15,9 +14,11 @@ from api.records.queries import BatchSnapshot, StatusSnapshot, batch_snapshots, 
 from api.services.catalogue import Catalogue, Catalogues
 from api.services.rate_limit import Meter
 from api.services.response_cache import ResponseCache
+from api.services.shared_check import SharedCheck
 from api.services.status_watcher import Watcher
 from evaluator.problems.loading import load_problems
 from evaluator.problems.problem import Problem
+from kerneljudge.records import Health
 from runtime.settings import Settings
 from storage.access.visibility import Viewer
 from storage.database import CommitMark, create_engine_for, migrate, refuse_foreign_schema, session_factory
@@ -26,6 +27,7 @@ from storage.queue.celery_app import make_celery, notify_after_commit
 
 __all__ = [
     "MAX_WAIT_S",
+    "READY_S",
     "ReadSession",
     "Services",
     "ServicesDep",
@@ -35,8 +37,8 @@ __all__ = [
 
 MAX_WAIT_S = 300.0
 _BATCH_INTERVAL_S = 0.5
-_PROBES = 4
-"""Checks of the readiness at once. Each has a thread, also where its caller has gone."""
+READY_S = 3.5
+"""The longest time of an answer about readiness, in seconds: less than Kubernetes waits for it."""
 
 
 class Services:
@@ -58,7 +60,7 @@ class Services:
         self.problems: Mapping[str, Problem] = {}
         self.started = False
         self._catalogues = Catalogues({})
-        self.probes = CapacityLimiter(_PROBES)
+        self.readiness: SharedCheck[Health] = SharedCheck(READY_S)
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +15,20 @@ from sqlalchemy import text
 
 from api.app import create_app
 from api.services.container import Services
+from api.services.readiness import obstacles
+from api.services.shared_check import SharedCheck
 from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from tests.api.conftest import PROBLEM_IDS, assert_problem
 from tests.api.inmemory import running
 from tests.api.seeds import Seeds
 from tests.services import free_port, running_postgresql, running_redis
+
+
+@pytest.fixture(autouse=True)
+def check_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that follow each other share no result, because the tests change things between them."""
+    monkeypatch.setattr("api.services.shared_check._AGE_S", 0.0)
 
 
 def reasons(http: httpx.Client) -> dict[str, str]:
@@ -121,6 +131,70 @@ def queue_folder(api_settings: Settings) -> Iterator[Path]:
     folder = api_settings.data_dir / "queue"
     yield folder
     folder.unlink(missing_ok=True)
+
+
+def test_many_requests_at_once_share_one_check(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.services.shared_check._AGE_S", 60.0)
+    checked: list[float] = []
+
+    def slow(services: Services) -> dict[str, str]:
+        checked.append(time.monotonic())
+        time.sleep(0.2)
+        return obstacles(services)
+
+    monkeypatch.setattr("api.routes.service.obstacles", slow)
+    app = create_app(settings)
+
+    async def ask() -> list[int]:
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://testserver", timeout=60) as client:
+                leaves = asyncio.create_task(client.get("/readyz"))
+                await asyncio.sleep(0.1)
+                leaves.cancel()
+                answers = await asyncio.gather(*(client.get("/readyz") for _ in range(100)))
+                answers.append(await client.get("/readyz"))
+                return [answer.status_code for answer in answers]
+
+    assert asyncio.run(ask()) == [200] * 101
+    assert len(checked) == 1
+
+
+def test_a_shared_result_is_of_the_last_second_and_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.services.shared_check._AGE_S", 0.2)
+    count = 0
+
+    def fail() -> None:
+        nonlocal count
+        count += 1
+        raise ValueError(str(count))
+
+    async def told() -> list[str]:
+        check: SharedCheck[None] = SharedCheck(1.0)
+        found: list[str] = []
+        for pause_s in (0.0, 0.3, 0.0):
+            await asyncio.sleep(pause_s)
+            faults = await asyncio.gather(*(check.result(fail) for _ in range(3)), return_exceptions=True)
+            found += map(str, faults)
+        return found
+
+    assert asyncio.run(told()) == ["1"] * 3 + ["2"] * 6
+
+
+def test_a_check_that_hangs_is_given_up_and_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.services.shared_check._AGE_S", 0.0)
+    over = threading.Event()
+
+    async def results() -> str:
+        check: SharedCheck[str] = SharedCheck(0.2)
+        with pytest.raises(TimeoutError):
+            await check.result(lambda: str(over.wait(20)))
+        return await check.result(lambda: "made anew")
+
+    try:
+        assert asyncio.run(results()) == "made anew"
+    finally:
+        over.set()
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(
