@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
@@ -12,7 +13,7 @@ from typing import Any, Final, cast
 
 from kerneljudge.async_client import AsyncClient, gather
 from kerneljudge.errors import ClientError, NoAnswer, RequestRefused, ServiceUnreachable
-from kerneljudge.records import SubmissionRecord
+from kerneljudge.records import BatchRecord, SubmissionRecord
 from kerneljudge.requests import NewSubmission
 from kerneljudge.rewards.shape import Ungraded
 
@@ -25,15 +26,16 @@ _CANCELLING_SHARE: Final = 0.1  # of the time until the deadline
 _LONGEST_CANCELLING_S: Final = 2.0
 
 Outcome = SubmissionRecord | RequestRefused | Ungraded
-"""A record of a submission that is over, the refusal of its request, or the reason for having neither."""
+"""A record of a submission that is over, the refusal of a completion that is too large, or the reason for neither."""
 
 
 async def judged(client: AsyncClient, new: Sequence[NewSubmission], timeout_s: float | None) -> list[Outcome]:
     """Have ``new`` graded in one request, and return their outcomes in the same order.
 
-    It returns within ``timeout_s``, whatever the service does. What is not over by then is cancelled.
+    It returns within ``timeout_s``, whatever the service does. What is not over by then is cancelled, as it is where
+    the call is.
 
-    Raises ``RequestRefused`` where the service refuses all of them.
+    Raises ``RequestRefused`` where the service refuses any of them for another reason than its length.
     """
     group = _Group(client, new)
     try:
@@ -46,6 +48,9 @@ async def judged(client: AsyncClient, new: Sequence[NewSubmission], timeout_s: f
             except asyncio.TimeoutError:
                 trouble = f" ({client.trouble})" if client.trouble else ""
                 await group.give_up(f"no verdict within {timeout_s} s{trouble}", cancelling_s)
+    except asyncio.CancelledError:
+        await group.give_up("the call was cancelled", _LONGEST_CANCELLING_S)
+        raise
     except (ServiceUnreachable, NoAnswer) as error:
         group.fill(Ungraded(str(error)))
     except RequestRefused as error:
@@ -69,7 +74,7 @@ class _Group:
         """Wait until all are over."""
         if len(self._new) > 1:
             await self._grade_batch()
-        # A refused line of a batch has a text alone. Handed in by itself, it has the status of its refusal as well.
+        # A batch names its first hundred errors alone.
         await gather(self._grade_single(index) for index in self._missing())
 
     async def give_up(self, reason: str, within_s: float) -> None:
@@ -99,6 +104,8 @@ class _Group:
         lines = b"".join(json.dumps(line).encode() + b"\n" for line in (header, *self._new))
         batch = await self._client.submit_batch(lines, idempotency_key=secrets.token_hex(16))
         self._batch = batch["id"]
+        await self._grade_refused(batch)
+        over: set[int] = set()
         cursor, begin = 0, time.monotonic()
         while True:
             for result in await self._client.batch_results(self._batch, cursor):
@@ -107,10 +114,23 @@ class _Group:
                 own: dict[str, Any] = {name: result.get(name) for name in ("label", "metadata", "parent")}
                 record = cast(SubmissionRecord, {**result["submission"], **own})
                 self.outcomes[result["line"] - 2] = record  # line 1 is the header
-            if len(self.outcomes) >= batch["items"]:
+                over.add(result["line"])
+            if len(over) >= batch["items"]:
                 return
             waited_s = time.monotonic() - begin
             await asyncio.sleep(min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, _PAUSE_SHARE * waited_s)))
+
+    async def _grade_refused(self, batch: BatchRecord) -> None:
+        """Hand refused lines in by themselves, which has the status of their refusals: a batch has a text alone.
+
+        Raises ``RequestRefused`` where the data or the options are at fault, and then cancels the batch.
+        """
+        try:
+            await gather(self._grade_single(error["line"] - 2) for error in batch["errors"])
+        except RequestRefused:
+            with contextlib.suppress(ClientError):
+                await self._client.cancel_batch(batch["id"])
+            raise
 
     async def _grade_single(self, index: int) -> None:
         try:
@@ -118,7 +138,12 @@ class _Group:
             self._single[index] = record["id"]
             self.outcomes[index] = await self._client.wait(record["id"])
         except RequestRefused as error:
-            refused = error.status == HTTPStatus.TOO_MANY_REQUESTS
-            self.outcomes[index] = Ungraded(str(error)) if refused else error
+            if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+                self.outcomes[index] = Ungraded(str(error))
+            elif error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                # This refusal alone is the completion's fault, and not the request's.
+                self.outcomes[index] = error
+            else:
+                raise
         except (ServiceUnreachable, NoAnswer) as error:
             self.outcomes[index] = Ungraded(str(error))

@@ -8,7 +8,6 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, cast
 
 from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
@@ -188,9 +187,6 @@ class KernelRewards:
 
     def _graded(self, outcome: Outcome) -> Graded:
         if isinstance(outcome, RequestRefused):
-            if outcome.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-                raise outcome
-            # This refusal alone is the completion's fault, and not the request's.
             return Graded(self.shape.failure(Verdict.INVALID_SOURCE), None)
         record = None if isinstance(outcome, Ungraded) else outcome
         doubt = outcome if isinstance(outcome, Ungraded) else self.shape.doubt(outcome)

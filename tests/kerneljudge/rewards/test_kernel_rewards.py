@@ -164,6 +164,35 @@ def test_a_service_that_is_away_gives_no_reward_or_raises() -> None:
             assert isinstance(graded.doubt, Ungraded)
 
 
+@pytest.mark.parametrize("number", [1, 2], ids=["one", "a group"])
+def test_a_call_that_is_cancelled_leaves_nothing_waiting(live: LiveServer, number: int) -> None:
+    options: SubmissionOptions = {"device": "cpu", "label": f"left {number}"}
+    completions = [answer("build: sleep 30", f"left {number} {index}") for index in range(number)]
+
+    def left() -> list[dict[str, Any]]:
+        with httpx.Client(base_url=live.url, trust_env=False) as http:
+            items: list[dict[str, Any]] = http.get("/api/v1/submissions", params={"label": f"left {number}"}).json()[
+                "items"
+            ]
+        return items
+
+    async def interrupted() -> None:
+        call = asyncio.ensure_future(KernelRewards(live.url, options=options)(completions, ["relu"] * number))
+        while len(await asyncio.to_thread(left)) < number:
+            await asyncio.sleep(0.05)
+        # The answer to the request comes after what it has stored.
+        await asyncio.sleep(0.5)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(interrupted())
+    assert "cancelled" in {item["status"] for item in left()}
+    with httpx.Client(base_url=live.url, trust_env=False) as http:
+        for item in left():
+            http.delete(f"/api/v1/submissions/{item['id']}")
+
+
 def test_an_answer_that_is_too_large_is_no_source(live: LiveServer) -> None:
     rewards = KernelRewards(live.url, RewardShape(penalties={"invalid_source": 0.5}), options={"device": "cpu"})
     assert asyncio.run(rewards(["x" * 400_000, "x" * 3_000_000], ["relu", "relu"])) == [-0.5, -0.5]
@@ -175,6 +204,21 @@ def test_an_unknown_problem_is_refused(live: LiveServer) -> None:
     # The refusal of one line is that of the call, as an unknown problem is a mistake in the data.
     with pytest.raises(RequestRefused, match="there are"):
         asyncio.run(KernelRewards(live.url)([answer(), answer()], ["relu", "rleu"]))
+    # It is raised at once, and ends the others.
+    options: SubmissionOptions = {"device": "cpu", "label": "mistaken"}
+    begin = time.monotonic()
+    with pytest.raises(RequestRefused, match="there are"):
+        asyncio.run(
+            KernelRewards(live.url, options=options)(
+                [answer("build: sleep 30", f"mistaken {number}") for number in range(3)], ["relu", "relu", "rleu"]
+            )
+        )
+    assert time.monotonic() - begin < 10
+    with httpx.Client(base_url=live.url, trust_env=False) as http:
+        items = http.get("/api/v1/submissions", params={"label": "mistaken"}).json()["items"]
+        assert "cancelled" in {item["status"] for item in items}
+        for item in items:
+            http.delete(f"/api/v1/submissions/{item['id']}")
     with pytest.raises(ValueError, match="1 completions and 0 problems"):
         asyncio.run(KernelRewards(live.url)([answer()], []))
 
