@@ -45,7 +45,7 @@ class StoreAddress:
     def require_client(self) -> None:
         """Raises ``ToolchainMissing`` where the client library of the store is not installed."""
         if importlib.util.find_spec("obstore") is None:
-            raise ToolchainMissing("an artifact store needs obstore: pip install 'kerneljudge[s3]'")
+            raise ToolchainMissing("an artifact store needs obstore: pip install 'kerneljudge-server[s3]'")
 
     def to_json(self) -> dict[str, Any]:
         return {"bucket": self.bucket, "prefix": self.prefix, "key": self.key, "variables": dict(self.variables)}

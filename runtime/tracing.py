@@ -60,7 +60,7 @@ def configure(service: str) -> None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter  # noqa: PLC0415
     except ImportError as error:
-        raise InvalidSettings("traces are asked for (OTEL_*): pip install 'kerneljudge[tracing]'") from error
+        raise InvalidSettings("traces are asked for (OTEL_*): pip install 'kerneljudge-server[tracing]'") from error
     # OTEL_RESOURCE_ATTRIBUTES may have the name as well as OTEL_SERVICE_NAME.
     resource = Resource.create()
     if str(resource.attributes["service.name"]).startswith("unknown_service"):

@@ -397,6 +397,12 @@ class CandidateSession:
         """The rows of large tensors that are compared at a time; one ``None`` for all rows."""
         return self._verifier.commitments.slices
 
+    @property
+    def takes_rows_apart(self) -> bool:
+        """Whether some rows are compared by themselves, in any call."""
+        commitments = self._verifier.commitments
+        return commitments.sliced or commitments.may_spot_check(gradients=False)
+
     def verify(self) -> None:
         """Run the forward trials, then the gradient trials, and set the gradient result. Raises ``Concluded`` for a
         wrong result, and the errors of ``Caller.call``."""

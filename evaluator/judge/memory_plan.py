@@ -11,7 +11,7 @@ from evaluator.judge.correctness.sensitivity import PARKED_BYTES, SUMS
 from evaluator.judge.device.device import Capacity
 from evaluator.judge.parts import MOST_COMPARED
 from evaluator.judge.reference_memory import Use
-from evaluator.judge.signature import Signature
+from evaluator.judge.signature import Signature, double_bytes
 from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
 
 __all__ = [
@@ -166,7 +166,7 @@ def draft_plan(
     drawn = input_bytes + upstream_bytes + right_bytes(signature, use, slice_elements, gradients=gradients)
     judge = max(given, drawn, wrong_bytes(signature, use, slice_elements, gradients=gradients)) + kept
     # In the problem's precision and in float64, and as before a step of training.
-    judge += weight_bytes + _double(weights) + _STEPPED_COPIES * min(weight_bytes, _STEPPED_BYTES) + workspace
+    judge += weight_bytes + double_bytes(weights) + _STEPPED_COPIES * min(weight_bytes, _STEPPED_BYTES) + workspace
     plan = MemoryPlan(
         layouts=layouts,
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
@@ -186,7 +186,7 @@ def right_bytes(signature: Signature, use: Use, slice_elements: int | None, *, g
     """Return the bytes for one slice of a right result: inputs, upstream gradients, and the float64 reference."""
     tensors = _slice_of(signature, slice_elements)
     given = (*tensors[0], *(tensors[1] if gradients else ()))
-    return _size(given) + _double(given) + use.exact
+    return _size(given) + double_bytes(given) + use.exact
 
 
 def wrong_bytes(signature: Signature, use: Use, slice_elements: int | None, *, gradients: bool) -> int:
@@ -197,16 +197,18 @@ def wrong_bytes(signature: Signature, use: Use, slice_elements: int | None, *, g
     found = (*outputs, *(inputs if gradients else ()), *weights)
     moving = (*inputs, *weights) if gradients else outputs
     whole = tuple(signature.float_inputs[number] for number in signature.whole_gradients)
-    summed = _double((*weights, *whole)) if gradients else 0
-    kept = (_double(inputs), summed) if gradients else ()
+    summed = double_bytes((*weights, *whole)) if gradients else 0
+    kept = (double_bytes(inputs), summed) if gradients else ()
     # One tensor of the candidate's at a time is beside them.
     compared = _compared_bytes((*inputs, *outputs, *found))
-    held = 2 * _size(given) + _double(found) + _size(found) + max(map(_size, ((spec,) for spec in found)), default=0)
+    held = (
+        2 * _size(given) + double_bytes(found) + _size(found) + max(map(_size, ((spec,) for spec in found)), default=0)
+    )
     held += sum(_MOVEMENTS * each for each in kept if each <= PARKED_BYTES) + _SCALED_PARTS * compared
     if signature.slices(slice_elements)[0] is not None and SUMS * summed <= PARKED_BYTES:
         held += SUMS * summed
-    upstream = _double(outputs) if gradients else 0
-    moved = _double(moving) + _MOVED_COPIES * _double(inputs) + upstream + use.exact + use.largest
+    upstream = double_bytes(outputs) if gradients else 0
+    moved = double_bytes(moving) + _MOVED_COPIES * double_bytes(inputs) + upstream + use.exact + use.largest
     return held + max(use.part, moved, _COMPARED_COPIES * compared)
 
 
@@ -285,16 +287,6 @@ def _part_of(signature: Signature, parts: int) -> Signature:
 
 def _size(specs: tuple[TensorSpec, ...]) -> int:
     return sum(spec.size_bytes for spec in specs)
-
-
-def _double(specs: tuple[TensorSpec, ...]) -> int:
-    """Return the bytes of these tensors in float64, or of integers as they are."""
-    return sum(
-        spec.size_bytes * (_DOUBLE * (1 + spec.torch_dtype.is_complex) // spec.torch_dtype.itemsize)
-        if spec.is_differentiable
-        else spec.size_bytes
-        for spec in specs
-    )
 
 
 def _elements(spec: TensorSpec) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.footprint import Footprint
+from evaluator.judge.signature import double_bytes
 from evaluator.problems.problem import Problem
 
 __all__ = ["Use", "use_of"]
@@ -22,7 +23,9 @@ _MANY_OPERATORS: Final = 10_000
 _FLOWING: Final = 2
 """Gradients of intermediate tensors that are there at once, where a backward is not run."""
 _USES: Final[dict[tuple[Any, ...], Use]] = {}
-"""By problem, version, size, precision, the elements of a slice, and whether gradients are compared."""
+"""By problem, version, size, precision, the elements of a slice, and whether gradients are compared. The latest ones
+are kept."""
+_MOST_USES: Final = 256
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ def use_of(problem: Problem, reference: Reference, slice_elements: int | None, *
     for each problem at a size in a process."""
     key = (*reference.problem_key, reference.precision, slice_elements, gradients)
     if key not in _USES:
+        while len(_USES) >= _MOST_USES:
+            del _USES[next(iter(_USES))]
         cut = reference.signature.slices(slice_elements)[0]
         whole = _footprint(reference, None, gradients=gradients)
         if cut is None:
@@ -89,8 +94,9 @@ def _footprint(reference: Reference, cut: tuple[int, int] | None, *, gradients: 
         signature = reference.signature
         tensors = [*signature.tensors, *(spec for _, spec in signature.weights)]
         found.peak_bytes = max(found.peak_bytes, _UNWATCHED * sum(spec.size_bytes for spec in tensors))
-        found.largest_double_bytes = max(spec.size_bytes for spec in tensors) * _WIDER
-        found.peak_double_bytes = found.peak_bytes * _WIDER
+        wider = max(double_bytes((spec,)) / max(1, spec.size_bytes) for spec in tensors)
+        found.largest_double_bytes = max(double_bytes((spec,)) for spec in tensors)
+        found.peak_double_bytes = math.ceil(found.peak_bytes * wider)
     return found
 
 
@@ -105,7 +111,7 @@ def _with_backward(reference: Reference, *, gradients: bool) -> Footprint:
         specs = [*signature.float_inputs, *(spec for _, spec in signature.weights)]
         given = sum(spec.size_bytes for spec in specs)
         found.peak_bytes += given + _FLOWING * largest // _WIDER
-        found.peak_double_bytes += _WIDER * given + _FLOWING * largest
+        found.peak_double_bytes += double_bytes(tuple(specs)) + _FLOWING * largest
     return found
 
 

@@ -33,6 +33,7 @@ from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
 from evaluator.judge.inputs.drawing import InputSource
 from evaluator.judge.inputs.informative_kinds import USUAL_PROBLEMS, timed_kinds, usual_kinds
 from evaluator.judge.inputs.planting import planter_of
+from evaluator.judge.inputs.row_slices import require_slices
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
 from evaluator.judge.reference_memory import use_of
@@ -451,6 +452,8 @@ class Session:
         kind is not timed."""
         common, sampling, slices = self._context, self._config.sampling, self._candidate_sessions[0].slices
         with self._attributing(*self._active):  # the memory may be a candidate's
+            if self._candidate_sessions[0].takes_rows_apart:
+                require_slices(common.reference, common.source)
             note = settle_tolerances(common, slices[0])
         for outcome in self._outcomes:
             outcome.details["tolerances"] = asdict(common.tolerances)

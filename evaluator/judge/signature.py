@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -12,7 +13,9 @@ from evaluator.dtypes import has_gradients
 from evaluator.judge.footprint import Footprint
 from evaluator.protocol.shared_memory import TensorSpec
 
-__all__ = ["Signature"]
+__all__ = ["Signature", "double_bytes"]
+
+_DOUBLE_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -128,3 +131,13 @@ class Signature:
             return 1.0
         assert self.sliced_rows is not None
         return (cut[1] - cut[0]) / self.sliced_rows
+
+
+def double_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Return the bytes of these tensors in float64, or of integers as they are."""
+    return sum(
+        spec.size_bytes * (_DOUBLE_BYTES * (1 + spec.torch_dtype.is_complex) // spec.torch_dtype.itemsize)
+        if spec.is_differentiable
+        else spec.size_bytes
+        for spec in specs
+    )

@@ -399,6 +399,7 @@ class Reference:
             forward = Footprint()
             outputs, seen = _call_and_look(model, arguments, forward)
             self._refuse({f"output {index}": value for index, value in enumerate(outputs)})
+            self._refuse_slices(arguments, outputs)
         except ProblemError:
             raise
         except Exception as error:
@@ -425,6 +426,17 @@ class Reference:
             forward=forward,
         )
 
+    def _refuse_slices(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Raise ``ProblemError`` where the problem's slices of rows cannot be."""
+        for index, value in enumerate(outputs):
+            if not isinstance(value, torch.Tensor):
+                raise ProblemError(f"output {index} of the reference is {type(value).__name__}, and no tensor")
+            if self._problem.pooled and not is_differentiable(value):
+                raise ProblemError(f"output {index} of the reference is {value.dtype}, which cannot be pooled")
+        for place in self._problem.whole_inputs:
+            if place >= len(arguments) or not isinstance(arguments[place], torch.Tensor):
+                raise ProblemError(f"argument {place} in reference.whole_inputs is no tensor of the reference")
+
     def _refuse(self, named: Mapping[str, Any]) -> None:
         """Raise ``ProblemError`` for a tensor among these that cannot be judged."""
         for name, value in named.items():
@@ -437,15 +449,17 @@ class Reference:
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
         """Return the model and its arguments on the meta device, in the problem's precision; floating-point arguments
         require gradients. Raises the errors of the reference."""
+        # Executed anew: what the source keeps, such as a generator of its own, is left as the runners find it.
+        module = _execute(self._problem, self._size)
         with torch.device("meta"):
-            values = list(self._module.get_inputs())
+            values = list(module.get_inputs())
             try:
-                model: torch.nn.Module | None = self._module.Model(*self._module.get_init_inputs())
+                model: torch.nn.Module | None = module.Model(*module.get_init_inputs())
             except (RuntimeError, NotImplementedError):
                 model = None
         if model is None:
             # A constructor may read values, which do not exist on the meta device.
-            model = self._module.Model(*self._module.get_init_inputs()).to("meta")
+            model = module.Model(*module.get_init_inputs()).to("meta")
             assert isinstance(model, torch.nn.Module)
         if self._dtype is not torch.float32:
             model = model.to(self._dtype)

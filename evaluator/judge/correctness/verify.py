@@ -427,6 +427,8 @@ class Verifier:
         has been examined, they are also those of the native-precision reference on these very inputs. Only larger
         deviations are examined: an error in equally few places, the same each time, is found by the first examination.
         """
+        # What one part shows is no excuse for another of the same call.
+        known, examined = self._known((tally.name, variant)), tally.name in self._examined
         for part in parts_of(expected):
             self._add_part(
                 part,
@@ -436,6 +438,8 @@ class Verifier:
                 partial(_own_part, part, own),
                 variant,
                 moves,
+                known,
+                examined_before=examined,
                 with_native=with_native,
                 all_rows=partial(_part_of, part, all_rows),
                 saturated=partial(_part_of, part, saturated),
@@ -451,13 +455,16 @@ class Verifier:
         own: Own,
         variant: Variant,
         moves: Sequence[Callable[[Part], torch.Tensor | None]],
+        known: Deviation | None,
         *,
+        examined_before: bool,
         with_native: bool,
         all_rows: Callable[[], torch.Tensor | None],
         saturated: Callable[[], torch.Tensor | None],
         terms: Callable[[Part], torch.Tensor | None] | None,
     ) -> None:
-        """Compare one part of a slice: all but the movements are its own already."""
+        """Compare one part of a slice: all but the movements are its own already. ``known`` and ``examined_before`` are
+        from earlier calls and slices."""
         tolerance = self._by_tensor[tally.name]
         if tally.add_clearly_wrong(actual, expected, tolerance):
             return
@@ -466,7 +473,6 @@ class Verifier:
             tally.add(usual)
             return
         place = tally.name, variant
-        known = self._known(place)
         if usual is not None and known is not None:
             seen, _ = deviations(actual, expected, None, tolerance)
             if is_expected(seen, known) and is_whole(seen, None):
@@ -483,7 +489,7 @@ class Verifier:
         if found.suspect:
             seen, its_own, of_one_class = _deviations(actual, expected, own(), tolerance)
             whole = is_whole(seen, its_own)
-            if tally.name in self._examined and 0 < its_own.share <= FEW:
+            if examined_before and 0 < its_own.share <= FEW:
                 known = its_own if known is None else known.joined(its_own)
             if known is not None and whole and of_one_class and is_expected(seen, known):
                 self.expected_deviations[place] = known
