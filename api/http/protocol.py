@@ -6,6 +6,7 @@ Uvicorn has a limit for idle connections alone. Half-sent requests would otherwi
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import resource
 import time
@@ -19,6 +20,7 @@ __all__ = ["BoundedProtocol", "close_stalled", "raise_descriptor_limit"]
 
 _HEAD_S: Final = 10.0
 _STILL_S: Final = 60.0
+_MOST: Final = 10_000
 _KEPT_DESCRIPTORS: Final = 128
 """Descriptors that are not for clients: those of the database, the broker, files and the log."""
 _SAID_AGAIN_S: Final = 60.0
@@ -31,7 +33,7 @@ class BoundedProtocol(H11Protocol):
     """Uvicorn's protocol, which notes since when a connection waits for its client.
 
     A connection beyond the number that this process has descriptors for replaces the one that waits longest for a
-    request.
+    request. There are never more than 10,000.
     """
 
     _said_at = float("-inf")
@@ -45,8 +47,14 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def waits_for_request(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or bool(self.cycle.response_complete)
+        """Whether no request is being answered, down to the last byte of an answer."""
+        answered = self.cycle is None or bool(self.cycle.response_complete)
+        return answered and self.transport.get_write_buffer_size() == 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is not being closed."""
+        return not self.transport.is_closing()
 
     @property
     def heard_at(self) -> float:
@@ -58,13 +66,16 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         if len(self.connections) <= _most_connections():
             return
-        waiting = [each for each in self.connections if isinstance(each, BoundedProtocol) and each.waits_for_request]
-        # It is in the set itself, so there is always one.
-        min(waiting, key=lambda each: each.heard_at).transport.abort()
+        # One that was aborted stays in the set until the next turn of the loop.
+        here = [each for each in self.connections if isinstance(each, BoundedProtocol) and each.is_open]
+        waiting = [each for each in here if each.waits_for_request]  # this one among them
+        beyond = len(here) - _most_connections()
+        for each in heapq.nsmallest(beyond, waiting, key=lambda each: each.heard_at):
+            each.transport.abort()
         now = time.monotonic()
-        if now - BoundedProtocol._said_at > _SAID_AGAIN_S:
+        if beyond > 0 and now - BoundedProtocol._said_at > _SAID_AGAIN_S:
             BoundedProtocol._said_at = now
-            _log.warning("there are %d connections: those that wait longest are closed", len(self.connections))
+            _log.warning("there are %d connections: those that wait longest are closed", len(here))
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
@@ -99,7 +110,7 @@ def close_stalled(connections: Collection[Any]) -> None:
     """Close each of ``connections`` that has waited for its client for too long."""
     now = time.monotonic()
     for each in tuple(connections):
-        if isinstance(each, BoundedProtocol) and not each.transport.is_closing():
+        if isinstance(each, BoundedProtocol) and each.is_open:
             each.close_if_stalled(now)
 
 
@@ -112,4 +123,4 @@ def raise_descriptor_limit() -> None:
 
 def _most_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, soft - _KEPT_DESCRIPTORS) if soft != resource.RLIM_INFINITY else 2**31
+    return max(1, min(soft - _KEPT_DESCRIPTORS, _MOST)) if soft != resource.RLIM_INFINITY else _MOST

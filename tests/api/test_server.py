@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -16,7 +18,10 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
+from api.http.protocol import BoundedProtocol, _most_connections
 from evaluator.interpreter import python_environment
 from tests.api.conftest import LiveServer
 from tests.processes import wait_until
@@ -34,11 +39,20 @@ def connected(live: LiveServer) -> Iterator[socket.socket]:
         yield connection
 
 
+def only_connection(live: LiveServer) -> BoundedProtocol:
+    """Return the server's side of the only connection."""
+    wait_until(lambda: len(live.server.server_state.connections) == 1, "the connection")
+    (found,) = live.server.server_state.connections
+    assert isinstance(found, BoundedProtocol)
+    return found
+
+
 def status_of_next(answers: BinaryIO) -> int:
     """Read one answer to its end."""
     status = int(answers.readline().split()[1])
     headers = http.client.parse_headers(answers)
-    answers.read(int(headers["content-length"]))
+    length = int(headers["content-length"])
+    assert len(answers.read(length)) == length
     return status
 
 
@@ -172,6 +186,52 @@ def test_half_sent_requests_make_room_for_whole_ones(live: LiveServer, monkeypat
             connection.sendall(_GET + b"\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
         assert len(live.server.server_state.connections) <= 20
+
+
+def test_connections_that_come_at_once_are_no_more_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.protocol._most_connections", lambda: 20)
+    state = uvicorn.server.ServerState()
+    config = uvicorn.Config(FastAPI(), log_config=None)
+
+    async def connect_all() -> int:
+        loop = asyncio.get_running_loop()
+        pairs = [socket.socketpair() for _ in range(60)]
+        # The loop makes all of them in one turn, before it takes leave of any.
+        made = [loop.connect_accepted_socket(lambda: BoundedProtocol(config, state, {}), ours) for ours, _ in pairs]
+        transports = [transport for transport, _ in await asyncio.gather(*made)]
+        here = sum(not transport.is_closing() for transport in transports)
+        for transport, (_, theirs) in zip(transports, pairs, strict=True):
+            transport.abort()
+            theirs.close()
+        await asyncio.sleep(0)
+        return here
+
+    assert asyncio.run(connect_all()) == 20
+
+
+def test_a_download_that_is_slow_makes_no_room(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application has handed its answer over, and the client has not read it."""
+    monkeypatch.setattr("api.http.protocol._most_connections", lambda: 5)
+    with connected(live) as download, download.makefile("rb") as answers:
+        first = only_connection(live)
+        download.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        first.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        download.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_until(lambda: first.cycle and first.cycle.response_complete, "the end of the request")
+        assert first.transport.get_write_buffer_size()
+        with contextlib.ExitStack() as held:
+            for _ in range(20):
+                held.enter_context(connected(live))
+            with connected(live) as connection:
+                connection.sendall(_GET + b"\r\n")
+                assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
+            assert status_of_next(answers) == 200
+
+
+def test_the_number_of_connections_is_bounded_whatever_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, most in ((resource.RLIM_INFINITY, 10_000), (2**20, 10_000), (1024, 896), (100, 1)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert _most_connections() == most
 
 
 def test_the_server_takes_all_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
