@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.http.protocol import BoundedProtocol, close_stalled, raise_descriptor_limit
+from api.routes import batches
 from api.services.container import Services
 from runtime.settings import InvalidSettings, Settings
 
@@ -21,6 +22,10 @@ _KEEP_ALIVE_S: Final = 75
 
 Otherwise a connection is closed while a request goes out on it.
 """
+
+
+class _Protocol(BoundedProtocol):
+    streamed = (batches.STREAMED,)
 
 
 class Server(uvicorn.Server):
@@ -61,7 +66,7 @@ def make_server(settings: Settings, *, app: FastAPI | None = None) -> Server:
         port=settings.port,
         # The strict parser. The faster httptools takes trailers for headers, and takes a body for a request where a
         # client asks for an upgrade.
-        http=BoundedProtocol,
+        http=_Protocol,
         loop="auto",  # uvloop where it is installed
         log_config=None,
         access_log=False,

@@ -11,15 +11,20 @@ import logging
 import resource
 import time
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import h11
+from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from api.http.middleware import media_type
 
 __all__ = ["BoundedProtocol", "close_stalled", "raise_descriptor_limit"]
 
 _HEAD_S: Final = 10.0
 _STILL_S: Final = 60.0
+_STREAM_STILL_S: Final = 600.0
+"""As long as a batch that arrives is kept without a line."""
 _MOST: Final = 10_000
 _KEPT_DESCRIPTORS: Final = 128
 """Descriptors that are not for clients: those of the database, the broker, files and the log."""
@@ -36,12 +41,15 @@ class BoundedProtocol(H11Protocol):
     request. There are never more than 10,000.
     """
 
+    streamed: ClassVar[Collection[tuple[str, str]]] = ()
+    """Path and media type of bodies that are worked on while they come. They may stand still for longer."""
     _said_at = float("-inf")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._heard_at = time.monotonic()
         self._head_since: float | None = self._heard_at
+        self._awaited_at = self._heard_at
         self._unsent = 0
         self._sent_at = self._heard_at
 
@@ -97,7 +105,15 @@ class BoundedProtocol(H11Protocol):
 
     def _body_stands_still(self, now: float) -> bool:
         awaited = self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused
-        return awaited and now - self._heard_at > _STILL_S
+        if not awaited or self.conn.they_are_waiting_for_100_continue:
+            # The client waits for us.
+            self._awaited_at = now
+            return False
+        limit_s = _STREAM_STILL_S if self._is_streamed() else _STILL_S
+        return now - max(self._heard_at, self._awaited_at) > limit_s
+
+    def _is_streamed(self) -> bool:
+        return (self.scope["path"], media_type(Headers(raw=self.headers))) in self.streamed
 
     def _answer_stands_still(self, now: float) -> bool:
         unsent = self.transport.get_write_buffer_size()

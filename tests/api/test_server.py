@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from api.http.protocol import BoundedProtocol, _most_connections
 from evaluator.interpreter import python_environment
@@ -166,6 +166,44 @@ def test_a_body_that_stands_still_is_given_up(live: LiveServer, monkeypatch: pyt
         with contextlib.suppress(ConnectionResetError):
             connection.recv(100)
         assert time.monotonic() - begin < 8
+
+
+def test_lines_of_a_batch_may_come_with_pauses(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are graded meanwhile."""
+    monkeypatch.setattr("api.http.protocol._STILL_S", 0.5)
+    line = b'{"problem": "relu", "code": "class ModelNew: pass"}\n'
+    head = b"POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson; charset=utf-8\r\n"
+    with connected(live) as connection, connection.makefile("rb") as answers:
+        connection.sendall(head + f"Content-Length: {2 * len(line)}\r\n\r\n".encode() + line)
+        time.sleep(2.5)
+        connection.sendall(line)
+        assert status_of_next(answers) == 202
+    # They have a limit as well.
+    monkeypatch.setattr("api.http.protocol._STREAM_STILL_S", 0.5)
+    with connected(live) as connection:
+        connection.sendall(head + f"Content-Length: {2 * len(line)}\r\n\r\n".encode() + line)
+        begin = time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            connection.recv(100)
+        assert time.monotonic() - begin < 8
+
+
+def test_a_client_that_waits_to_be_asked_for_its_body_does_not_stand_still(
+    live: LiveServer, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.http.protocol._STILL_S", 0.5)
+
+    @app.post("/late")
+    async def late(request: Request) -> int:
+        await asyncio.sleep(2.5)
+        return len(await request.body())
+
+    with connected(live) as connection, connection.makefile("rb") as answers:
+        connection.sendall(b"POST /late HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert answers.readline() == b"\r\n"
+        connection.sendall(b"{}")
+        assert status_of_next(answers) == 200
 
 
 def test_an_answer_that_nobody_reads_is_given_up(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
