@@ -24,11 +24,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
 from runtime.settings import Settings
 from storage.metrics.counters import forget_noted, write_noted
-from storage.postgresql import postgresql_engine
+from storage.postgresql import READ_ONLY, TRANSACTION_ENDED, postgresql_engine
 
 __all__ = [
     "CommitMark",
@@ -46,14 +47,16 @@ __all__ = [
 BUSY_TIMEOUT_S: Final = 30.0
 _ASKED_AGAIN_S: Final = 1.0
 _VERSION_READ_S: Final = 5.0
+_BUSY: Final = "the database is too busy at the moment"
 _OBSTACLES: Final[dict[object, str]] = {
     **dict.fromkeys((sqlite3.SQLITE_FULL, "53100"), "the disk of the database is full"),
-    **dict.fromkeys((sqlite3.SQLITE_BUSY, "53300", "55P03"), "the database is too busy at the moment"),
-    **dict.fromkeys((sqlite3.SQLITE_READONLY, "25006"), "the database takes no changes at the moment"),
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, "55P03"), _BUSY),
+    **dict.fromkeys((sqlite3.SQLITE_READONLY, READ_ONLY), "the database takes no changes at the moment"),
     "53200": "the machine of the database has no memory left",
     "57014": "the database took too long for this request",
+    **dict.fromkeys(TRANSACTION_ENDED, "the request took too long, and the database has ended it"),
 }
-"""Words for errors of SQLite, by its code, and of PostgreSQL, by its SQLSTATE."""
+"""Words for errors of SQLite, by the first byte of its code, and of PostgreSQL, by its SQLSTATE."""
 _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
 
 
@@ -149,8 +152,12 @@ def prepare_database(settings: Settings, *, patience_s: float = 0.0) -> None:
 
 def obstacle_of(error: Exception) -> str:
     """Return the reason, in words for everybody, why a database could not do its work."""
+    if isinstance(error, PoolTimeout):
+        return _BUSY
     original = getattr(error, "orig", None)
-    code = getattr(original, "sqlite_errorcode", None) or getattr(original, "sqlstate", None)
+    code = getattr(original, "sqlite_errorcode", None)
+    # The higher bytes say more about the same error.
+    code = getattr(original, "sqlstate", None) if code is None else code & 0xFF
     return _OBSTACLES.get(code, "the database cannot be reached at the moment")
 
 

@@ -9,10 +9,15 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.exc import InternalError, InvalidatePoolError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-__all__ = ["postgresql_engine"]
+__all__ = ["READ_ONLY", "TRANSACTION_ENDED", "postgresql_engine"]
+
+READ_ONLY: Final = "25006"
+"""The SQLSTATE of a server that takes no changes, such as a standby."""
+TRANSACTION_ENDED: Final = ("25P03", "25P04")
+"""The SQLSTATEs where the server has ended a transaction that took too long."""
 
 _RESTED_S: Final = 1.0
 _CONNECT_S: Final = 3
@@ -55,6 +60,7 @@ def postgresql_engine(url: URL, *, read_only: bool, bounded: bool, options: Mapp
     engine = create_engine(url, connect_args=given, pool_timeout=_POOL_S, **options, **isolation)
     event.listen(engine, "do_connect", _Connector(_BoundedConnection if bounded else psycopg.Connection))
     event.listen(engine, "handle_error", _hide_rows)
+    event.listen(engine, "handle_error", _as_operational, retval=True)
     _ping_after_a_rest(engine)
     settings = dict(_SERVER) if bounded else {}
     if read_only:
@@ -168,3 +174,21 @@ def _hide_rows(context: ExceptionContext) -> None:
     original.args = (primary,)
     if wrapped is not None:
         wrapped.args = (str(wrapped.args[0]).replace(whole, primary),)
+
+
+def _as_operational(context: ExceptionContext) -> BaseException | None:
+    """Return the error of a server that is there but does not work as an ``OperationalError``; ``None``: no change.
+
+    The driver has all errors about the state of a transaction as internal ones.
+    """
+    original, wrapped = context.original_exception, context.sqlalchemy_exception
+    passing = getattr(original, "sqlstate", None) in (READ_ONLY, *TRANSACTION_ENDED)
+    if not passing or not isinstance(wrapped, InternalError):
+        return None
+    return OperationalError(
+        wrapped.statement,
+        wrapped.params,
+        original,
+        hide_parameters=wrapped.hide_parameters,
+        connection_invalidated=wrapped.connection_invalidated,
+    )

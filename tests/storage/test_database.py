@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -17,8 +19,9 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, inspect, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.interpreter import python_command, python_environment
@@ -112,6 +115,29 @@ def test_a_full_disk_is_not_called_an_unreachable_database(engine: Engine) -> No
         connection.rollback()
     assert obstacle_of(failed.value) == "the disk of the database is full"
     assert obstacle_of(ValueError()) == "the database cannot be reached at the moment"
+
+
+def test_a_wait_for_a_connection_is_not_called_an_unreachable_database(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/one.db", pool_size=1, max_overflow=0, pool_timeout=0.01)
+    with engine.connect(), pytest.raises(PoolTimeout) as failed:
+        engine.connect()
+    engine.dispose()
+    assert obstacle_of(failed.value) == "the database is too busy at the moment"
+
+
+def test_an_error_of_sqlite_that_says_more_has_the_words_of_its_kind(engine: Engine) -> None:
+    if engine.dialect.name != "sqlite":
+        pytest.skip("codes of SQLite")
+    first, second = (sqlite3.connect(str(engine.url.database), isolation_level=None) for _ in range(2))
+    with contextlib.closing(first), contextlib.closing(second):
+        first.execute("CREATE TABLE t (x)")
+        first.execute("BEGIN")
+        first.execute("SELECT * FROM t").fetchall()
+        second.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(sqlite3.OperationalError) as failed:
+            first.execute("INSERT INTO t VALUES (2)")
+    assert failed.value.sqlite_errorcode == sqlite3.SQLITE_BUSY_SNAPSHOT
+    assert obstacle_of(OperationalError("INSERT", {}, failed.value)) == "the database is too busy at the moment"
 
 
 def test_several_processes_may_migrate_at_once(empty_settings: Settings) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from runtime.settings import Settings
-from storage.database import create_engine_for
+from storage.database import create_engine_for, obstacle_of
 from tests.services import running_postgresql
 
 
@@ -77,6 +77,30 @@ def test_the_server_ends_what_takes_too_long_unless_it_is_a_migration(
     engine.dispose()
     minute = "1min" if bounded else "0"
     assert limits == [minute, minute, "on" if read_only else "off"]
+
+
+def test_a_server_that_takes_no_changes_is_a_passing_fault(new_postgresql_database: Callable[[], str]) -> None:
+    engine = create_engine_for(Settings(database_url=new_postgresql_database()))
+    with engine.connect() as connection:
+        connection.execute(text("SET TRANSACTION READ ONLY"))
+        with pytest.raises(OperationalError) as failed:
+            connection.execute(text("CREATE TABLE t AS SELECT :name AS value"), {"name": "a parameter of mine"})
+    engine.dispose()
+    assert obstacle_of(failed.value) == "the database takes no changes at the moment"
+    assert "of mine" not in str(failed.value)
+
+
+def test_a_transaction_that_the_server_has_ended_is_a_passing_fault(new_postgresql_database: Callable[[], str]) -> None:
+    engine = create_engine_for(Settings(database_url=new_postgresql_database()))
+    with engine.connect() as connection:
+        connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '100ms'"))
+        time.sleep(0.5)
+        with pytest.raises(OperationalError) as failed:
+            connection.execute(text("SELECT 1"))
+    assert obstacle_of(failed.value) == "the request took too long, and the database has ended it"
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT 1")) == 1
+    engine.dispose()
 
 
 def test_an_address_may_name_limits_of_its_own(silent_url: str) -> None:
