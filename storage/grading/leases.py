@@ -22,8 +22,9 @@ from storage.queue.workers import serving_ids
 
 __all__ = ["UNCLAIMED", "LeaseQueue"]
 
+_LONGEST_S: Final = 3600.0
+"""No lease is longer, unless this process's own are. Others may have other settings, or older ones."""
 _LONGER: Final = 2
-"""Leases may be so many times as long as this process's, because another one may still run with an older setting."""
 UNCLAIMED: Final[dict[str, Any]] = {"claim_token": None, "claim_worker": None, "lease_until": None}
 """The columns of a row that is not claimed."""
 
@@ -92,9 +93,10 @@ class LeaseQueue(ABC, Generic[_Row, _Claim_contra]):
     def shorten(self, lease_s: float) -> int:
         """Shorten leases that end later than any can, since the clock was set back; return their number.
 
-        ``lease_s``: the usual lease. A worker that lives renews its own. That of another expires as it would have.
+        ``lease_s``: this process's lease. That of another worker may be longer, up to an hour. A worker that lives
+        renews its own.
         """
-        latest = database_now(self._session) + timedelta(seconds=_LONGER * lease_s)
+        latest = database_now(self._session) + timedelta(seconds=max(_LONGEST_S, _LONGER * lease_s))
         beyond = select(self._table.claim_token).where(self._table.lease_until > latest)
         tokens = self._session.scalars(beyond.order_by(*inspect(self._table).primary_key)).all()
         return sum(self._set(token, {"lease_until": latest}) for token in tokens if token is not None)

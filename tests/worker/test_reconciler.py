@@ -85,9 +85,10 @@ def test_leases_that_expired_while_the_machine_slept_get_time_to_be_renewed(
     assert installation.read(submission_id).status == Status.QUEUED
 
 
-def test_after_the_clock_was_set_back_a_dead_workers_submission_is_free_within_two_leases(
+def test_after_the_clock_was_set_back_a_dead_workers_submission_is_free_in_time(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("storage.grading.leases._LONGEST_S", 0.5)
     # Passes that are further apart than the usual time would count as a sleep.
     installation = install(lease_s=0.3, reconcile_s=5)
     submission_id = installation.submit()
