@@ -147,7 +147,9 @@ def prepare_database(settings: Settings, *, patience_s: float = 0.0) -> None:
                 raise DatabaseUnusable(f"the database cannot be used: {_one_line(error.orig)}") from error
             time.sleep(_ASKED_AGAIN_S)
         except DatabaseError as error:
-            raise DatabaseUnusable(f"the database is damaged, or is none: {_one_line(error.orig)}") from error
+            sqlite = isinstance(error.orig, sqlite3.Error)
+            fault = "is damaged, or is none" if sqlite else "cannot be used"
+            raise DatabaseUnusable(f"the database {fault}: {_one_line(error.orig)}") from error
 
 
 def obstacle_of(error: Exception) -> str:

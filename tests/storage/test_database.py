@@ -19,7 +19,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
@@ -36,6 +36,7 @@ from storage.database import (
     prepare_database,
     session_factory,
 )
+from storage.ids import new_id
 from storage.leaderboards.history import rankings_of
 from storage.leaderboards.read import leaderboard_entries
 from storage.models import Base
@@ -76,6 +77,18 @@ def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> No
         prepare_database(settings, patience_s=60)
     assert "\n" not in str(refused.value)
     assert time.monotonic() - begin < 20, "waiting makes it no better"
+
+
+def test_a_server_that_permits_nothing_is_not_called_damaged(new_postgresql_database: Callable[[], str]) -> None:
+    url = make_url(new_postgresql_database())
+    stranger = new_id("stranger")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {stranger} LOGIN")
+    engine.dispose()
+    settings = Settings(database_url=url.set(username=stranger).render_as_string(hide_password=False))
+    with pytest.raises(DatabaseUnusable, match="the database cannot be used: permission denied"):
+        prepare_database(settings)
 
 
 def test_a_server_that_starts_meanwhile_is_waited_for() -> None:
