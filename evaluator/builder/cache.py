@@ -144,14 +144,10 @@ class ArtifactCache:
 
     def _move(self, staging: Path, folder: Path) -> None:
         """Move an entry to its place, unless another builder has stored the same content meanwhile."""
-        try:
-            staging.rename(folder)
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-            # The one that is there must be usable: its library is delivered in place of the new one.
-            if self.find(folder.name) is None:
-                staging.rename(folder)
+        # The one that is there must be usable: its library is delivered in place of the new one.
+        if not _moved(staging, folder) and self.find(folder.name) is None:
+            # Where this fails as well, another builder has just replaced the same damaged entry.
+            _moved(staging, folder)
 
     def _make_room(self, stored_bytes: int) -> None:
         """Remove the least recently used entries until the rest is within the limit."""
@@ -219,6 +215,17 @@ def _read(folder: Path) -> Artifact | BuildFailure:
     if artifact.path is not None and _sha256(Path(artifact.path)) != manifest["sha256"]:
         raise ValueError(f"{artifact.path} differs from the stored file")
     return artifact
+
+
+def _moved(staging: Path, folder: Path) -> bool:
+    """Move ``staging`` to ``folder``; ``False``: there is a folder already."""
+    try:
+        staging.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return False
+    return True
 
 
 def _stored_at(folder: Path) -> float:

@@ -164,6 +164,27 @@ def test_a_damaged_entry_that_another_builder_left_meanwhile_is_replaced(tmp_pat
     assert not list(root.glob("??/.new-*"))
 
 
+def test_two_builders_may_replace_a_damaged_entry_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, key = tmp_path / "cache", "ab" * 32
+    cache, other = ArtifactCache(root), ArtifactCache(root)
+    first = _store(cache, key, tmp_path)
+    assert first.path is not None
+    Path(first.path).unlink()
+    find = cache.find
+
+    def found(wanted: str) -> Artifact | BuildFailure | None:
+        entry = find(wanted)
+        _store(other, key, tmp_path, size=9)  # the other one is a moment ahead
+        return entry
+
+    monkeypatch.setattr(cache, "find", found)
+    second = _store(cache, key, tmp_path, size=9)
+    assert find(key) == second
+    assert second.path is not None
+    assert Path(second.path).read_bytes() == b"x" * 9
+    assert not list(root.glob("??/.new-*"))
+
+
 @pytest.mark.parametrize("damage", ["library is a folder", "failure without a log"])
 def test_an_entry_with_any_damage_makes_room_for_a_new_build(tmp_path: Path, damage: str) -> None:
     root, key = tmp_path / "cache", "ab" * 32
