@@ -106,6 +106,24 @@ def test_a_broker_that_hangs_keeps_nobody(tmp_path: Path) -> None:
             assert not any("broker" in each for each in told)
 
 
+def test_while_a_database_takes_no_changes_it_is_read_and_the_rest_is_503(tmp_path: Path) -> None:
+    """As one that another server has taken the place of."""
+    with running_postgresql() as server:
+        url = f"{server.url}/postgres"
+        settings = Settings(data_dir=tmp_path / "data", problems_dir=Path("reference_models"), database_url=url)
+        body = {"problem": "relu", "device": "cpu", "size": "smoke", "code": "class ModelNew: pass"}
+        app = create_app(settings)
+        with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+            assert http.post("/api/v1/submissions", json=body).status_code == 202
+            with app.state.services.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))
+                connection.execute(text("SELECT pg_reload_conf()"))
+            time.sleep(0.3)
+            refused = assert_problem(http.post("/api/v1/submissions", json=body), 503)
+            assert refused["detail"] == "the database takes no changes at the moment"
+            assert len(http.get("/api/v1/submissions").json()["items"]) == 1
+
+
 def test_a_database_that_stops_answering_keeps_no_answer_about_it(tmp_path: Path) -> None:
     with running_postgresql() as server:
         settings = Settings(

@@ -175,7 +175,7 @@ def test_lines_of_a_batch_may_come_with_pauses(live: LiveServer, monkeypatch: py
     head = b"POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson; charset=utf-8\r\n"
     with connected(live) as connection, connection.makefile("rb") as answers:
         connection.sendall(head + f"Content-Length: {2 * len(line)}\r\n\r\n".encode() + line)
-        time.sleep(2.5)
+        time.sleep(1.7)
         connection.sendall(line)
         assert status_of_next(answers) == 202
     # They have a limit as well.
@@ -195,7 +195,7 @@ def test_a_client_that_waits_to_be_asked_for_its_body_does_not_stand_still(
 
     @app.post("/late")
     async def late(request: Request) -> int:
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1.7)
         return len(await request.body())
 
     with connected(live) as connection, connection.makefile("rb") as answers:
