@@ -138,11 +138,10 @@ def test_a_wait_for_a_connection_is_not_called_an_unreachable_database(tmp_path:
     assert obstacle_of(failed.value) == "the database is too busy at the moment"
 
 
-def test_an_error_of_sqlite_that_says_more_has_the_words_of_its_kind(engine: Engine) -> None:
-    if engine.dialect.name != "sqlite":
-        pytest.skip("codes of SQLite")
-    first, second = (sqlite3.connect(str(engine.url.database), isolation_level=None) for _ in range(2))
+def test_an_error_of_sqlite_that_says_more_has_the_words_of_its_kind(tmp_path: Path) -> None:
+    first, second = (sqlite3.connect(tmp_path / "one.db", isolation_level=None) for _ in range(2))
     with contextlib.closing(first), contextlib.closing(second):
+        first.execute("PRAGMA journal_mode = WAL")
         first.execute("CREATE TABLE t (x)")
         first.execute("BEGIN")
         first.execute("SELECT * FROM t").fetchall()
