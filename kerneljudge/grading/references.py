@@ -59,7 +59,7 @@ def checked_reference(reference: Reference) -> Reference:
 def reference_key(reference: Reference, precision: str | None) -> str:
     """Return a name of the problem that ``reference`` makes at ``precision``; equal references have the same.
 
-    Whoever grades the candidate has another id for it, which only the evaluator can make.
+    The judge has another id for it, which only the evaluator can make.
     """
     content = json.dumps([reference, precision or "float32"], sort_keys=True)
     return f"reference-{hashlib.sha256(content.encode(errors='surrogatepass')).hexdigest()[:16]}"

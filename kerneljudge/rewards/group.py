@@ -32,8 +32,8 @@ Outcome = SubmissionRecord | RequestRefused | Ungraded
 async def judged(client: AsyncClient, new: Sequence[NewSubmission], timeout_s: float | None) -> list[Outcome]:
     """Have ``new`` graded in one request, and return their outcomes in the same order.
 
-    It returns within ``timeout_s``, whatever the service does. What is not over by then is cancelled, as it is where
-    the call is.
+    It returns within ``timeout_s``, whatever the service does. Candidates without a verdict are then cancelled, as
+    where the call is cancelled.
 
     Raises ``RequestRefused`` where the service refuses any of them for another reason than its length.
     """

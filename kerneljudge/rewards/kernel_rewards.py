@@ -62,7 +62,7 @@ class KernelRewards:
     of a call are handed in as one batch. The same completion for the same problem is graded once in each call.
 
     Each call returns within ``timeout_s``, whatever the service does. It asks a service that is away or busy again
-    until then. What has no verdict by then is cancelled and counts as ungraded. Without ``timeout_s`` a call waits for
+    until then. Candidates without a verdict are then cancelled, and ungraded. Without ``timeout_s`` a call waits for
     its verdicts however long they take, and gives up a service after some retries.
 
     Calls under way on one event loop share their connections, which are closed after the last of them. ``connect``

@@ -1,4 +1,4 @@
-"""A PostgreSQL that does not answer: nobody waits for it for long."""
+"""Waits for a PostgreSQL that does not answer are short."""
 
 from __future__ import annotations
 
