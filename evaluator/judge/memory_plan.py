@@ -11,7 +11,7 @@ from evaluator.judge.correctness.sensitivity import PARKED_BYTES, SUMS
 from evaluator.judge.device.device import Capacity
 from evaluator.judge.parts import MOST_COMPARED
 from evaluator.judge.reference_memory import Use
-from evaluator.judge.signature import Signature, double_bytes
+from evaluator.judge.signature import DOUBLE_BYTES, Signature, double_bytes
 from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
 
 __all__ = [
@@ -37,7 +37,6 @@ _STEPPED_BYTES: Final = 2**28
 """Weights up to this size are moved between calls, and kept as they were."""
 _WORKSPACE_BYTES: Final = 2**28
 """The libraries of a GPU take about this much for a convolution or a product."""
-_DOUBLE: Final = 8
 _GIB: Final = 2**30
 _MAX_HALVINGS: Final = 24
 PRECHECK_BYTES: Final = _GIB
@@ -234,7 +233,7 @@ def _compared_bytes(specs: tuple[TensorSpec, ...]) -> int:
         rows = next((extent for extent in spec.shape if extent > 1), 1)
         return min(_elements(spec), max(MOST_COMPARED, _elements(spec) // rows))
 
-    return _DOUBLE * max(map(part, specs), default=1)
+    return DOUBLE_BYTES * max(map(part, specs), default=1)
 
 
 def fitting_share(

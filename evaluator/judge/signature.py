@@ -13,9 +13,9 @@ from evaluator.dtypes import has_gradients
 from evaluator.judge.footprint import Footprint
 from evaluator.protocol.shared_memory import TensorSpec
 
-__all__ = ["Signature", "double_bytes"]
+__all__ = ["DOUBLE_BYTES", "Signature", "double_bytes"]
 
-_DOUBLE_BYTES: Final = 8
+DOUBLE_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Signature:
 def double_bytes(specs: Iterable[TensorSpec]) -> int:
     """Return the bytes of these tensors in float64, or of integers as they are."""
     return sum(
-        spec.size_bytes * (_DOUBLE_BYTES * (1 + spec.torch_dtype.is_complex) // spec.torch_dtype.itemsize)
+        spec.size_bytes * (DOUBLE_BYTES * (1 + spec.torch_dtype.is_complex) // spec.torch_dtype.itemsize)
         if spec.is_differentiable
         else spec.size_bytes
         for spec in specs
